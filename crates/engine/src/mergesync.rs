@@ -18,6 +18,7 @@
 //! Nothing here is keyed and nothing is left to chance: outpoints are compared whole. Where records
 //! lie, who does the segments, and in how much memory runs are merged, is the driver's business.
 
+mod answers;
 mod asked;
 mod bare;
 mod claims;
@@ -32,13 +33,14 @@ mod partial;
 mod record;
 mod seen;
 
+pub use answers::Answers;
 pub use asked::Asked;
 pub use bare::BareCoin;
 pub use claims::Claims;
 pub use fingerprint::{Fingerprint, FingerprintKey};
 pub use gather::{Gather, GatherError, GatherSegment};
 pub use join::{Join, JoinSink};
-pub use judge::{Answers, Judge, JudgeError, Judged, Kept, Refused};
+pub use judge::{Judge, JudgeError, Judged, Kept, Refused};
 pub use leaves::{BlockLeaves, SpentLeaf};
 pub use numbered::NumberedCoin;
 pub use partial::{Gathered, Overlap};

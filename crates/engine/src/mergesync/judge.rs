@@ -4,7 +4,6 @@
 //! other; only where the coins come from is another matter. Blocks are judged in any order.
 
 use super::bare::BareCoin;
-use super::record::AnswerRecord;
 use super::seen::SeenBlock;
 use crate::coin::CoinBytes;
 use crate::connect::rules::{
@@ -14,46 +13,11 @@ use crate::connect::undo::block_undo;
 use crate::connect::{ConnectContext, ConnectError};
 use crate::script::{NoInterpreter, RawTx, ScriptBatch, ScriptPool, Verdict};
 use apus_chain::{
-    BlockLayout, Coin, CoinAdder, CoinError, CoinRef, CoinSum, CoinSumKey, Height, HeightRange,
-    OutPoint, Params, Reader, TxView, Txid, read_coin_strict,
+    BlockLayout, Coin, CoinAdder, CoinError, CoinRef, CoinSum, CoinSumKey, Height, OutPoint,
+    Params, Reader, TxView, Txid, read_coin_strict,
 };
 use core::ops::Range;
 use std::sync::Arc;
-
-/// The coins that inputs of blocks take, by their places.
-#[derive(Debug, Default)]
-pub struct Answers<'r>(Vec<AnswerRecord<'r>>);
-
-impl<'r> Answers<'r> {
-    /// Those for the blocks of `range`, out of runs. `None` where these are no such runs, have others, or
-    /// give two coins to one place.
-    pub fn read(range: HeightRange, runs: &[&'r [u8]]) -> Option<Self> {
-        let mut answers: Vec<AnswerRecord<'r>> = Vec::new();
-        for run in runs {
-            let mut rest = *run;
-            while !rest.is_empty() {
-                let (record, after) = AnswerRecord::read(rest)?;
-                if !range.contains(record.height) {
-                    return None;
-                }
-                answers.push(record);
-                rest = after;
-            }
-        }
-        let place = |answer: &AnswerRecord<'_>| (answer.height, answer.place);
-        // Each run is sorted, which this kind of sort makes use of.
-        answers.sort_by_key(place);
-        let twice = |pair: &[AnswerRecord<'_>]| place(&pair[0]) == place(&pair[1]);
-        (!answers.windows(2).any(twice)).then_some(Self(answers))
-    }
-
-    /// The coins of a block's inputs, up to the first that has none.
-    pub fn of_block(&self, height: Height) -> impl Iterator<Item = &'r [u8]> {
-        let start = self.0.partition_point(|answer| answer.height < height);
-        let of_block = self.0[start..].iter().take_while(move |answer| answer.height == height);
-        of_block.zip(0..).take_while(|(answer, place)| answer.place == *place).map(|it| it.0.coin)
-    }
-}
 
 /// A block that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -239,40 +203,4 @@ fn sum_of(key: CoinSumKey, block: &SeenBlock<'_>, coins: &[&[u8]]) -> CoinSum {
         .zip(coins)
         .for_each(|(input, coin)| sum.add(&OutPoint::from_bytes(input.outpoint()), coin));
     sum.sum()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use apus_chain::CoinRef;
-
-    fn run(places: &[(Height, u32)]) -> Vec<u8> {
-        let coin = CoinRef { height: 1, coinbase: false, amount: 5, script: &[0x51] };
-        let coin = CoinBytes::new(coin);
-        let mut out = Vec::new();
-        for &(height, place) in places {
-            AnswerRecord { height, place, coin: coin.as_bytes() }.write(&mut out);
-        }
-        out
-    }
-
-    #[test]
-    fn answers_are_of_the_segment_and_one_for_each_place() {
-        let range = HeightRange::new(5, 8);
-        // How many coins the first inputs of the blocks have.
-        let read = |runs: &[&[(Height, u32)]]| {
-            let runs: Vec<Vec<u8>> = runs.iter().map(|places| run(places)).collect();
-            let answers = Answers::read(range, &runs.iter().map(Vec::as_slice).collect::<Vec<_>>());
-            answers.map(|answers| [5, 6, 7].map(|height| answers.of_block(height).count()))
-        };
-        assert_eq!(read(&[&[(7, 0), (5, 1)], &[], &[(5, 0), (5, 3), (7, 1)]]), Some([2, 0, 2]));
-        assert_eq!(read(&[&[(6, 1), (6, 2)]]), Some([0, 0, 0]), "the first input has none");
-        assert_eq!(read(&[&[(5, 2)], &[(5, 2)]]), None, "two for one place");
-        assert_eq!(read(&[&[(4, 0)]]), None, "another segment");
-        assert_eq!(read(&[&[(8, 0)]]), None, "another segment");
-        let whole = run(&[(5, 0)]);
-        for length in 1..whole.len() {
-            assert!(Answers::read(range, &[&whole[..length]]).is_none(), "{length}");
-        }
-    }
 }
