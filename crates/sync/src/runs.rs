@@ -10,6 +10,7 @@
 mod form;
 mod group;
 mod lanes;
+mod merging;
 mod parts;
 mod reader;
 mod writer;
@@ -17,13 +18,14 @@ mod writer;
 pub(crate) use form::{Answers, Coins, Form, Leaves, Made, Places, Spent};
 pub(crate) use group::Group;
 pub(crate) use lanes::{Lanes, Lot, Piece};
+pub(crate) use merging::Merging;
 pub(crate) use parts::{divide, divide_sizes};
 pub(crate) use writer::RunWriter;
 
 use crate::error::{StorageResult, SyncError};
 use crate::open_files::runs_open_max;
 use crate::workdir::RunInfo;
-use crate::workdir::index::{Index, SECTION_BYTES, Section, prefix};
+use crate::workdir::index::{Index, SECTION_BYTES, Section};
 use crate::workdir::names::MERGE;
 use apus_chain::Txid;
 use apus_engine::pass::RunKind;
@@ -31,9 +33,7 @@ use apus_storage::Storage;
 use core::marker::PhantomData;
 pub(crate) use reader::first_record;
 use reader::{IndexedRun, RunReader};
-use std::cmp::Reverse;
-use std::collections::binary_heap::PeekMut;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 
 /// Records merged between two looks at progress and interruption: some milliseconds.
 pub(crate) const RECORDS_BETWEEN_NEWS: u64 = 1024;
@@ -116,7 +116,7 @@ impl MergeBudget {
     }
 }
 
-/// Some of all keys, by the numbers that [`prefix`] makes of them.
+/// Some of all keys, by the numbers that [`prefix`](crate::workdir::index::prefix) makes of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeyRange {
     /// The first.
@@ -316,99 +316,12 @@ impl<'s, F: Form> Runs<'s, F> {
     }
 }
 
-/// The first record of a run: by its key, of which eight bytes nearly always decide.
-type Head<F> = Reverse<(u64, <F as Form>::Key, usize)>;
-
-fn head<F: Form>(key: F::Key, index: usize) -> Head<F> {
-    Reverse((prefix(key.as_ref()), key, index))
-}
-
-/// The records of several runs on their way, by ascending key.
-pub(crate) struct Merging<'s, F: Form> {
-    storage: &'s dyn Storage,
-    readers: Vec<RunReader<F>>,
-    heads: BinaryHeap<Head<F>>,
-    /// The key of the record that was given last, which is still the first one of its run.
-    last: Option<F::Key>,
-    /// What was made on the way.
-    merged: Vec<RunInfo>,
-}
-
-impl<'s, F: Form> Merging<'s, F> {
-    fn of(
-        storage: &'s dyn Storage,
-        runs: impl ExactSizeIterator<Item = RunReader<F>>,
-    ) -> Result<Self, SyncError> {
-        let mut readers = Vec::with_capacity(runs.len());
-        let mut heads = BinaryHeap::with_capacity(runs.len());
-        for mut reader in runs {
-            if reader.next(storage)? {
-                heads.push(head::<F>(reader.key(), readers.len()));
-                readers.push(reader);
-            }
-        }
-        Ok(Self { storage, readers, heads, last: None, merged: Vec::new() })
-    }
-
-    /// Of however many runs. While longer ones are made of them, `go_on` is asked every now and then.
-    pub(crate) fn open(
-        storage: &'s dyn Storage,
-        runs: Vec<RunInfo>,
-        budget: MergeBudget,
-        go_on: &GoOn<'_>,
-    ) -> Result<Self, SyncError> {
-        let runs = Runs::<F>::open(storage, runs, budget, go_on)?;
-        let merging = runs.part(KeyRange::ALL)?;
-        Ok(Self { merged: runs.infos(), ..merging })
-    }
-
-    /// Gives all that are left to `each`.
-    fn give(&mut self, each: &mut EachRecord<'_>) -> Result<(), SyncError> {
-        while let Some(record) = self.next()? {
-            each(record)?;
-        }
-        Ok(())
-    }
-
-    /// Removes what was made on the way.
-    pub(crate) fn close(self) -> Result<(), SyncError> {
-        remove_merged(self.storage, &self.merged)
-    }
-
-    /// The record that [`next`](Self::next) gave last; none before the first and after the last.
-    pub(crate) fn current(&self) -> Option<&[u8]> {
-        let Reverse((_, _, index)) = self.heads.peek().filter(|_| self.last.is_some())?;
-        Some(self.readers[*index].record())
-    }
-
-    /// The next record; none after the last.
-    pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, SyncError> {
-        if self.last.is_some()
-            && let Some(mut first) = self.heads.peek_mut()
-        {
-            let Reverse((_, _, index)) = *first;
-            let reader = &mut self.readers[index];
-            match reader.next(self.storage)? {
-                true => *first = head::<F>(reader.key(), index),
-                false => drop(PeekMut::pop(first)),
-            }
-        }
-        let Some(Reverse((_, key, index))) = self.heads.peek() else { return Ok(None) };
-        if self.last == Some(*key)
-            && let Some(error) = F::repeated(key)
-        {
-            return Err(error);
-        }
-        self.last = Some(*key);
-        Ok(Some(self.readers[*index].record()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::form::GROUP_BYTES_MAX;
     use super::*;
     use crate::error::{InvalidError, IoError};
+    use crate::workdir::index::prefix;
     use apus_testkit::rng::Rng;
     use apus_testkit::storage::{CrashStorage, FaultStorage, Operation};
     use proptest::prelude::*;

@@ -13,8 +13,8 @@ const MADE_BYTES_MAX: u32 = GROUP_BYTES_MAX + 15 * 111_111;
 
 /// A kind of records, sorted by a key that stands first in them.
 pub(crate) trait Form {
-    /// The key: its bytes in the order of a sort.
-    type Key: AsRef<[u8]> + Copy + Ord + for<'r> TryFrom<&'r [u8]>;
+    /// Bytes of the key, in the order of a sort.
+    const KEY: usize;
 
     /// What names of runs begin with that were merged from others, behind what all begin with.
     const NAME: &'static str;
@@ -25,34 +25,25 @@ pub(crate) trait Form {
     /// How many bytes follow a head; none where no record has such a head.
     fn body(head: &[u8]) -> Option<usize>;
 
-    /// What it means that two runs have records of one key; nothing where they may.
-    fn repeated(_: &Self::Key) -> Option<SyncError> {
-        None
-    }
-
-    /// The key of a record.
-    fn key(record: &[u8]) -> Self::Key {
-        let key = record[..size_of::<Self::Key>()].try_into().ok();
-        key.expect("as many bytes as a key has")
-    }
+    /// What it means that two runs have records of one key, which is told; nothing where they may.
+    const REPEATED: Option<fn(&[u8]) -> SyncError> = None;
 }
 
 /// Coins of transactions: `txid ‖ u32le length ‖ group`.
 pub(crate) enum Coins {}
 
 impl Form for Coins {
-    type Key = [u8; 32];
-
+    const KEY: usize = 32;
     const NAME: &'static str = "";
     const HEAD: usize = 36;
+    const REPEATED: Option<fn(&[u8]) -> SyncError> = Some(|key| {
+        let txid = Txid(*key.first_chunk().expect("it is a whole key"));
+        SyncError::Invalid(InvalidError::DuplicateTransaction { txid })
+    });
 
     fn body(head: &[u8]) -> Option<usize> {
         let length = u32::from_le_bytes(*head.last_chunk()?);
         (1..=GROUP_BYTES_MAX).contains(&length).then_some(length as usize)
-    }
-
-    fn repeated(key: &[u8; 32]) -> Option<SyncError> {
-        Some(SyncError::Invalid(InvalidError::DuplicateTransaction { txid: Txid(*key) }))
     }
 }
 
@@ -65,8 +56,7 @@ fn coin_bytes(head: &[u8]) -> Option<usize> {
 pub(crate) enum Made {}
 
 impl Form for Made {
-    type Key = [u8; 36];
-
+    const KEY: usize = 36;
     const NAME: &'static str = "made-";
     const HEAD: usize = 40;
 
@@ -80,8 +70,7 @@ impl Form for Made {
 pub(crate) enum Spent {}
 
 impl Form for Spent {
-    type Key = [u8; 44];
-
+    const KEY: usize = 44;
     const NAME: &'static str = "spent-";
     const HEAD: usize = 44;
 
@@ -94,8 +83,7 @@ impl Form for Spent {
 pub(crate) enum Answers {}
 
 impl Form for Answers {
-    type Key = [u8; 8];
-
+    const KEY: usize = 8;
     const NAME: &'static str = "answers-";
     const HEAD: usize = 10;
 
@@ -108,8 +96,7 @@ impl Form for Answers {
 pub(crate) enum Places {}
 
 impl Form for Places {
-    type Key = [u8; 8];
-
+    const KEY: usize = 8;
     const NAME: &'static str = "places-";
     const HEAD: usize = 8;
 
@@ -122,8 +109,7 @@ impl Form for Places {
 pub(crate) enum Leaves {}
 
 impl Form for Leaves {
-    type Key = [u8; 8];
-
+    const KEY: usize = 8;
     const NAME: &'static str = "leaves-";
     const HEAD: usize = 40;
 

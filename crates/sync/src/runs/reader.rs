@@ -11,6 +11,7 @@ use crate::workdir::RunInfo;
 use crate::workdir::index::{Index, checksum, prefix};
 use apus_hash::prefetch;
 use apus_storage::Storage;
+use core::marker::PhantomData;
 use core::ops::Range;
 use std::io::{ErrorKind, Read};
 use std::sync::Arc;
@@ -70,8 +71,10 @@ pub(super) struct RunReader<F: Form> {
     end: usize,
     /// Length of the record at `start`; 0 before the first.
     record: usize,
-    /// The key of the record before, and its first bytes, which nearly always decide.
-    last: Option<(u64, F::Key)>,
+    /// Where the record before begins. If it is of another section, its key is the `last` of that.
+    before: Option<usize>,
+    last: Vec<u8>,
+    form: PhantomData<F>,
 }
 
 impl<F: Form> RunReader<F> {
@@ -111,7 +114,17 @@ impl<F: Form> RunReader<F> {
 
     fn new(run: &IndexedRun, input: Input, keys: KeyRange) -> Self {
         let name = Arc::clone(&run.name);
-        Self { name, input, keys, start: 0, end: 0, record: 0, last: None }
+        Self {
+            name,
+            input,
+            keys,
+            start: 0,
+            end: 0,
+            record: 0,
+            before: None,
+            last: Vec::new(),
+            form: PhantomData,
+        }
     }
 
     /// The buffer, or the piece at hand.
@@ -122,9 +135,23 @@ impl<F: Form> RunReader<F> {
         }
     }
 
-    /// The key of the record.
-    pub(super) fn key(&self) -> F::Key {
-        F::key(&self.bytes()[self.start..])
+    /// The bytes of the key; none where there is no record.
+    pub(super) fn key(&self) -> &[u8] {
+        self.record().get(..F::KEY).unwrap_or_default()
+    }
+
+    /// Whether there is no record, before the first and after the last.
+    pub(super) fn is_over(&self) -> bool {
+        self.record == 0
+    }
+
+    /// The bytes of the key of the record before.
+    #[inline]
+    pub(super) fn passed(&self) -> Option<&[u8]> {
+        match self.before {
+            Some(start) => self.bytes()[start..].get(..F::KEY),
+            None => (!self.last.is_empty()).then_some(&self.last),
+        }
     }
 
     /// The whole record.
@@ -136,13 +163,18 @@ impl<F: Form> RunReader<F> {
     pub(super) fn next(&mut self, storage: &dyn Storage) -> Result<bool, SyncError> {
         loop {
             if self.record > 0 {
-                let key = self.key();
-                self.last = Some((prefix(key.as_ref()), key));
+                self.before = Some(self.start);
             }
             self.start += self.record;
             self.record = 0;
-            if self.start == self.end && !self.next_section(storage)? {
-                return Ok(false);
+            if self.start == self.end {
+                if self.before.is_some() {
+                    self.last = self.passed().unwrap_or_default().to_vec();
+                    self.before = None;
+                }
+                if !self.next_section(storage)? {
+                    return Ok(false);
+                }
             }
             let unread = &self.bytes()[self.start..self.end];
             // A merge reads from more runs than a processor follows.
@@ -151,7 +183,12 @@ impl<F: Form> RunReader<F> {
             let Some(record) = record else { return Err(damaged(storage, &self.name)) };
             self.record = record;
             let at = prefix(self.record());
-            if self.last.is_some_and(|last| last >= (at, self.key())) {
+            // The first bytes nearly always decide.
+            let ascends = |last: &[u8]| {
+                let before = prefix(last);
+                before < at || before == at && last < self.key()
+            };
+            if !self.passed().is_none_or(ascends) {
                 return Err(damaged(storage, &self.name));
             }
             if !self.keys.has_begun_before(at) {
