@@ -8,6 +8,10 @@
 //! in use beyond what is counted stays what it is. Other allocators are left to themselves.
 #![cfg_attr(all(target_os = "linux", target_env = "gnu"), allow(unsafe_code))] // Calls of glibc.
 
+/// Shorter pieces are kept: the longest for which glibc's heaps can be made to take them.
+#[cfg(feature = "cluster")]
+const KEPT_BYTES: usize = 32 << 20;
+
 /// Says how to manage memory. To be called before there are threads.
 pub(crate) fn begin() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
@@ -15,9 +19,11 @@ pub(crate) fn begin() {
 }
 
 /// Keeps what large pieces were in, for the next ones. For a machine that does jobs: each has tens of megabytes of
-/// records, made and dropped once in a second or so, and to map them afresh took a tenth of its time.
+/// records, made and dropped once in a second or so, and to map them afresh took a tenth of its time. What is kept is
+/// [given back](give_back) when there are no more jobs.
 #[cfg(feature = "cluster")]
 pub(crate) fn keep_large() {
+    apus_hash::keep_below(KEPT_BYTES);
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     glibc::keep_large();
 }
@@ -52,10 +58,10 @@ mod glibc {
         set(&[HEAPS_MAX, MAPPED_FROM, KEPT_AT_END]);
     }
 
-    /// The longest pieces that glibc takes for that come from the heaps, and two of them stay.
+    /// Such pieces come from the heaps, and what all jobs of a machine take stays at their ends.
     #[cfg(feature = "cluster")]
     pub(super) fn keep_large() {
-        set(&[(MAPPED_FROM.0, 32 << 20), (KEPT_AT_END.0, 64 << 20)]);
+        set(&[(MAPPED_FROM.0, super::KEPT_BYTES as c_int), (KEPT_AT_END.0, c_int::MAX)]);
     }
 
     fn set(bounds: &[(c_int, c_int)]) {

@@ -46,6 +46,6 @@ pub use keyed::KeyedHasher;
 pub use many::{sha256_many, sha256d_each, sha256d_many, sha256d_pairs};
 pub use message::Message;
 pub use prefetch::prefetch;
-pub use release::release;
+pub use release::{keep_below, release};
 pub use sha512::sha512_256;
 pub use stream::{Sha256, sha256, sha256d};

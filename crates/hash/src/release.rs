@@ -5,10 +5,23 @@
 //! what is freed at the end is empty. Where a system has no such call, memory is freed as ever.
 #![allow(unsafe_code)]
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What is shorter is kept, in bytes.
+static KEPT_BELOW: AtomicUsize = AtomicUsize::new(0);
+
+/// From now on what has fewer `bytes` is freed as ever: the allocator was told to keep such pieces, for others that come
+/// soon.
+pub fn keep_below(bytes: usize) {
+    KEPT_BELOW.store(bytes, Ordering::Relaxed);
+}
+
 /// Frees what a vector holds, which other threads may use meanwhile no more than ever.
 pub fn release<T: Copy>(values: Vec<T>) {
     #[cfg(target_os = "linux")]
-    let values = linux::emptied(values);
+    if values.capacity() * size_of::<T>() >= KEPT_BELOW.load(Ordering::Relaxed) {
+        return drop(linux::emptied(values));
+    }
     drop(values);
 }
 

@@ -34,6 +34,7 @@ pub(crate) use shuffle::{
 pub(crate) use spec::{PassKind, RunSpec};
 pub use spec::{RunDescription, RunId, describe_run};
 pub(crate) use undo::UndoRecord;
+pub(crate) use wire::digests;
 pub use wire::{ObjectPart, ObjectRef, WIRE_VERSION, WireError};
 
 use crate::error::QueueError;

@@ -152,7 +152,7 @@ fn results_that_do_not_fit_are_refused_by_name_and_done_again() {
                 answer[8] = 9;
                 answer
             },
-            "the answer is of version 9, and this program speaks version 7",
+            "the answer is of version 9, and this program speaks version 8",
         ),
         (
             |lease| {
@@ -238,7 +238,7 @@ fn a_worker_refuses_what_it_cannot_go_by() {
     );
     let newer = [b"APUSSPEC", &9_u32.to_le_bytes()[..]].concat();
     for (spec, said) in [
-        (newer, "the description of the run is of version 9, and this program speaks version 7"),
+        (newer, "the description of the run is of version 9, and this program speaks version 8"),
         (b"something else".to_vec(), "is damaged, or comes from another program"),
     ] {
         let coordinator = Coordinator::connect(&options, Duration::from_secs(30)).unwrap();

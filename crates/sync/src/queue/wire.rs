@@ -2,13 +2,16 @@
 
 use crate::job::{JobKey, JobStep};
 use apus_chain::{HeightRange, Reader};
-use apus_hash::sha256;
+use apus_hash::{Message, sha256, sha256_many};
 
 /// Version of all forms that are sent, and of what they hold: partial results and runs have none of their own.
-pub const WIRE_VERSION: u32 = 7;
+pub const WIRE_VERSION: u32 = 8;
 
 /// No object is longer. A segment's runs are as long as its blocks at most, with what belongs to each coin.
 pub(super) const OBJECT_BYTES_MAX: u64 = 1 << 30;
+
+/// A longer object has a name made of its parts' digests, which a processor can compute several of at once.
+const PART_BYTES: usize = 64 << 10;
 
 /// Before the digests of parts, so that no object is taken for another one.
 const PARTS_MAGIC: &[u8; 8] = b"APUSPART";
@@ -63,7 +66,7 @@ pub enum WireError {
 /// An object by its digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ObjectRef {
-    /// SHA-256 of its bytes, which is its name; of those that are only read in parts, of the digests of these.
+    /// SHA-256 of its bytes, which is its name; of one that is long, or only read in parts, of the digests of its parts.
     pub sha256: [u8; 32],
     /// How many there are.
     pub bytes: u64,
@@ -72,7 +75,11 @@ pub struct ObjectRef {
 impl ObjectRef {
     /// The name of some bytes.
     pub fn of(bytes: &[u8]) -> Self {
-        Self { sha256: sha256(bytes), bytes: bytes.len() as u64 }
+        let length = bytes.len() as u64;
+        match bytes.len() {
+            ..=PART_BYTES => Self { sha256: sha256(bytes), bytes: length },
+            _ => Self::of_parts(digests(bytes.chunks(PART_BYTES)).into_iter(), length),
+        }
     }
 
     /// The name of so many bytes that are only read in parts, each under its own digest: that of these digests, so that
@@ -102,6 +109,14 @@ impl ObjectRef {
         let of = Self { sha256: *reader.array().ok()?, bytes: reader.u64().ok()? };
         (of.bytes <= OBJECT_BYTES_MAX).then_some(of)
     }
+}
+
+/// SHA-256 of each of these, several at a time.
+pub(crate) fn digests<'p>(parts: impl Iterator<Item = &'p [u8]>) -> Vec<[u8; 32]> {
+    let parts: Vec<Message<'_>> = parts.map(Message::from).collect();
+    let mut digests = vec![[0; 32]; parts.len()];
+    sha256_many(&parts, &mut digests);
+    digests
 }
 
 /// Some bytes of an object.
@@ -188,4 +203,38 @@ pub(super) fn any_told(
         bytes.extend(any);
         (range, bytes)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apus_hash::Sha256;
+
+    /// As `docs/formats/cluster-wire.md` has it.
+    fn named(bytes: &[u8]) -> [u8; 32] {
+        if bytes.len() <= 65_536 {
+            return sha256(bytes);
+        }
+        let mut all = Sha256::new();
+        all.update(b"APUSPART");
+        bytes.chunks(65_536).for_each(|part| all.update(&sha256(part)));
+        all.finalize()
+    }
+
+    #[test]
+    fn an_object_has_the_name_of_its_bytes_alone() {
+        let bytes: Vec<u8> = (0..200_001u32).map(|at| (at ^ at >> 9) as u8).collect();
+        for length in [0, 1, 65_535, 65_536, 65_537, 131_072, 131_073, 200_000] {
+            let some = &bytes[..length];
+            let of = ObjectRef::of(some);
+            assert_eq!(of, ObjectRef { sha256: named(some), bytes: length as u64 });
+            assert!(of.is_of(some) && !of.is_of(&bytes[..=length]));
+            for at in [0, length / 2, length.saturating_sub(1)] {
+                let mut other = some.to_vec();
+                let Some(byte) = other.get_mut(at) else { continue };
+                *byte ^= 1;
+                assert!(!of.is_of(&other), "{length}, {at}");
+            }
+        }
+    }
 }

@@ -77,6 +77,14 @@ impl Index {
         Self { sections }
     }
 
+    /// Of a run that stays in memory, where no proof of it is asked for: a single section, without a checksum. None where
+    /// it is too long for one.
+    pub(crate) fn of_held(run: &[u8]) -> Option<Self> {
+        let bytes = u32::try_from(run.len()).ok()?;
+        let section = Section { prefix: prefix(run), bytes, checksum: Checksum::default() };
+        Some(Self { sections: Vec::from_iter((bytes > 0).then_some(section)) })
+    }
+
     /// The byte form.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.sections.len() * Self::ENTRY_BYTES as usize);
@@ -142,6 +150,10 @@ mod tests {
             }
         }
         assert_eq!(Index::cut(&[], SECTION_BYTES, |_| None), Index::default());
+        let held = Index::of_held(&run).unwrap();
+        assert_eq!((held.sections.len(), held.run_bytes()), (1, run.len() as u64));
+        assert_eq!(held.sections[0].prefix, prefix(&run));
+        assert_eq!(Index::of_held(&[]), Some(Index::default()));
     }
 
     /// Sections begin where records do.

@@ -10,7 +10,7 @@ use crate::error::SyncError;
 use crate::job::JobStep;
 use crate::mergesync::{bare_up_to, fingerprint_key, sum_key};
 use crate::pass::do_segment;
-use crate::queue::{GatherDone, ObjectRef, Piece, Sent};
+use crate::queue::{GatherDone, ObjectRef, Piece, Sent, digests};
 use crate::request::{HintedValidity, Request, Source, Stop};
 use crate::runs::{Form, KeyRange, Made, Spent, first_record};
 use crate::source::ChainSource;
@@ -23,7 +23,6 @@ use apus_engine::mergesync::{FingerprintKey, Gather};
 use apus_engine::pass::{FinishedSegment, PartialResult, Work};
 use apus_engine::script::ScriptPool;
 use apus_engine::swiftsync::aggregate::AggregateKind;
-use apus_hash::{Message, sha256_many};
 use apus_storage::Storage;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -198,14 +197,6 @@ fn pieces<F: Form>(run: &[u8]) -> Vec<Piece> {
         sha256,
     };
     all.into_iter().zip(digests).map(piece).collect()
-}
-
-/// SHA-256 of each piece, several at a time.
-fn digests<'p>(pieces: impl Iterator<Item = &'p [u8]>) -> Vec<[u8; 32]> {
-    let pieces: Vec<Message<'_>> = pieces.map(Message::from).collect();
-    let mut digests = vec![[0; 32]; pieces.len()];
-    sha256_many(&pieces, &mut digests);
-    digests
 }
 
 #[cfg(test)]

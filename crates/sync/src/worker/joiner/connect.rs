@@ -1,10 +1,12 @@
 //! The second walk over a segment, with the coins that all parts of the join found for it.
 
+use super::Joiner;
 use super::join::changed;
-use super::{Joiner, digests};
 use crate::error::{ClusterError, SyncError};
 use crate::mergesync::{JudgedBy, judge_segment};
-use crate::queue::{ConnectDone, ConnectTold, FoundPart, ObjectPart, ObjectRef, Sent, UndoRecord};
+use crate::queue::{
+    ConnectDone, ConnectTold, FoundPart, ObjectPart, ObjectRef, Sent, UndoRecord, digests,
+};
 use crate::supply::Walker;
 use crate::worker::Hand;
 use apus_chain::{Height, Reader};

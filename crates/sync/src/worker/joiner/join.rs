@@ -1,11 +1,11 @@
 //! A part of the join: records of all segments come from the store, coins and answers go there.
 
+use super::Joiner;
 use super::records::Records;
-use super::{Joiner, digests};
 use crate::error::{ClusterError, StorageResult, SyncError};
 use crate::mergesync::{Joined, PartOptions, join_part};
 use crate::queue::{
-    Found, FoundSlice, JoinDone, JoinSource, JoinTold, ObjectRef, RunObjects, Sent,
+    Found, FoundSlice, JoinDone, JoinSource, JoinTold, ObjectRef, RunObjects, Sent, digests,
 };
 use crate::request::Request;
 use crate::runs::{Answers, Form, KeyRange, Leaves, MergeBudget, Places, RunWriter, Runs};

@@ -4,13 +4,12 @@
 //! merged into one run in a file: a part has records of all segments, ten thousand on the main chain, and as many
 //! files would cost more than what is in them.
 
-use super::digests;
 use super::join::changed;
 use crate::error::SyncError;
-use crate::queue::{JoinSource, ObjectPart, ObjectRef, Slice};
+use crate::queue::{JoinSource, ObjectPart, ObjectRef, Slice, digests};
 use crate::runs::{Form, Made, Spent, cut, merge_into_run};
 use crate::workdir::RunInfo;
-use crate::workdir::index::SECTION_BYTES;
+use crate::workdir::index::{Index, SECTION_BYTES};
 use crate::worker::Hand;
 use apus_storage::Storage;
 use core::marker::PhantomData;
@@ -43,9 +42,8 @@ impl<'r> Records<'r> {
         let wanted: Vec<(ObjectRef, &Slice)> = sources.iter().flat_map(of_each).collect();
         let parts: Vec<ObjectPart> = wanted.iter().map(part).collect();
         self.hand.parts_in_turn(&parts, 2 * SOURCES_AT_ONCE, &mut |first, got| {
+            expect_pieces(&wanted[first..first + got.len()], &got)?;
             for (place, bytes) in (first..).zip(got) {
-                let (object, slice) = &wanted[place];
-                expect_pieces(object, slice, &bytes)?;
                 match place % 2 {
                     0 => self.made.take(bytes),
                     _ => self.spent.take(bytes),
@@ -87,8 +85,9 @@ impl<'f, F: Form> Fetched<'f, F> {
     /// Takes those of a segment, which may be none.
     fn take(&mut self, bytes: Vec<u8>) {
         if !bytes.is_empty() {
-            let (name, index) =
-                (format!("records-{}{}", F::NAME, self.held.len()), cut::<F>(&bytes));
+            let name = format!("records-{}{}", F::NAME, self.held.len());
+            // Their digests were looked at.
+            let index = Index::of_held(&bytes).unwrap_or_else(|| cut::<F>(&bytes));
             self.held.push(RunInfo::held(name, bytes, index));
         }
     }
@@ -115,17 +114,23 @@ fn part((object, slice): &(ObjectRef, &Slice)) -> ObjectPart {
     ObjectPart { object: *object, offset: slice.offset, bytes: slice.bytes() }
 }
 
-/// Fails unless these are the bytes of some pieces.
-fn expect_pieces(object: &ObjectRef, slice: &Slice, bytes: &[u8]) -> Result<(), SyncError> {
-    let mut rest = bytes;
-    let mut pieces = Vec::with_capacity(slice.pieces.len());
-    for (length, _) in &slice.pieces {
-        let (piece, after) =
-            rest.split_at_checked(*length as usize).ok_or_else(|| changed(object))?;
-        pieces.push(piece);
-        rest = after;
+/// Fails unless these are the bytes of the pieces of each slice. All are hashed together, so that there are enough for
+/// all lanes of a processor.
+fn expect_pieces(slices: &[(ObjectRef, &Slice)], got: &[Vec<u8>]) -> Result<(), SyncError> {
+    let mut pieces = Vec::new();
+    for ((object, slice), bytes) in slices.iter().zip(got) {
+        let mut rest = &bytes[..];
+        for (length, digest) in &slice.pieces {
+            let (piece, after) =
+                rest.split_at_checked(*length as usize).ok_or_else(|| changed(object))?;
+            pieces.push((object, digest, piece));
+            rest = after;
+        }
+        if !rest.is_empty() {
+            return Err(changed(object));
+        }
     }
-    let wanted = slice.pieces.iter().map(|(_, digest)| digest);
-    let are_they = rest.is_empty() && digests(pieces.into_iter()).iter().eq(wanted);
-    if are_they { Ok(()) } else { Err(changed(object)) }
+    let found = digests(pieces.iter().map(|(_, _, piece)| *piece));
+    let other = pieces.iter().zip(found).find(|((_, digest, _), found)| *digest != found);
+    other.map_or(Ok(()), |((object, ..), _)| Err(changed(object)))
 }
