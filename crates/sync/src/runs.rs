@@ -521,8 +521,13 @@ mod tests {
     #[test]
     fn runs_that_no_segment_writes() {
         let long = |length: u32| [&[1; 32][..], &length.to_le_bytes(), &[0; 50]].concat();
+        let mut lower = record(2, 3);
+        lower.0[31] = 1;
+        let ascends = held("run", &bytes(&vec![lower.clone(), record(2, 3)]));
+        assert!(merged(&CrashStorage::new(), &[ascends], BUDGET).is_ok());
         for content in [
             bytes(&vec![record(2, 3), record(1, 3)]),
+            bytes(&vec![record(2, 3), lower]),
             bytes(&vec![record(2, 3), record(2, 3)]),
             bytes(&vec![record(2, 0), record(3, 3)]),
             bytes(&vec![record(2, 3)])[..38].to_vec(),
@@ -532,10 +537,12 @@ mod tests {
             long(GROUP_BYTES_MAX + 1),
             long(u32::MAX),
         ] {
+            // In a file each record is a section, in memory all are together.
             let storage = CrashStorage::new();
-            let run = write(&storage, "run", &content);
-            let error = merged(&storage, &[run], BUDGET).unwrap_err();
-            assert!(is_damage(&error, "run"), "{error}");
+            for run in [write(&storage, "run", &content), held("run", &content)] {
+                let error = merged(&storage, &[run], BUDGET).unwrap_err();
+                assert!(is_damage(&error, "run"), "{error}");
+            }
         }
     }
 
