@@ -9,7 +9,8 @@
 //! - [`sha512_256`]: the same of Utreexo's hash function: messages, and levels of a tree.
 //! - [`Kernel`]: what runs here; the environment variable `APUS_SHA256` forces one of
 //!   `portable`, `shani`, `avx2`, `avx512`, `armv8`.
-//! - [`prefetch`](prefetch()): bytes that will be read soon; [`release`](release()): many that are of no more use.
+//! - [`prefetch`](prefetch()): bytes that will be read soon; [`release`](release()): many that are of no more use, unless
+//!   an allocator is to keep them ([`keep_below`]).
 //! - [`muhash`]: numbers of 3072 bits from keys, and their products.
 
 #[cfg(target_arch = "aarch64")]
