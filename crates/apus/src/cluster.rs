@@ -188,10 +188,10 @@ fn work_on(args: &WorkArgs) -> Result<(), Failure> {
     loop {
         let seen = next_run(&worker, &interrupt)?;
         let took_part = take_part(&worker, &seen, &means, &interrupt)?;
-        allocator::give_back();
         if took_part && !args.stay {
             return Ok(());
         }
+        allocator::give_back();
     }
 }
 

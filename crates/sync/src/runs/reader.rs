@@ -69,7 +69,7 @@ pub(super) struct RunReader<F: Form> {
     /// What can be looked at and was not passed yet.
     start: usize,
     end: usize,
-    /// Length of the record at `start`; 0 before the first.
+    /// Length of the record at `start`; 0 before the first and after the last.
     record: usize,
     /// Where the record before begins. If it is of another section, its key is the `last` of that.
     before: Option<usize>,

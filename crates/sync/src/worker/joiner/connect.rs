@@ -1,12 +1,10 @@
 //! The second walk over a segment, with the coins that all parts of the join found for it.
 
 use super::Joiner;
-use super::join::changed;
+use super::join::{PartRead, expect_digests};
 use crate::error::{ClusterError, SyncError};
 use crate::mergesync::{JudgedBy, judge_segment};
-use crate::queue::{
-    ConnectDone, ConnectTold, FoundPart, ObjectPart, ObjectRef, Sent, UndoRecord, digests,
-};
+use crate::queue::{ConnectDone, ConnectTold, FoundPart, ObjectPart, ObjectRef, Sent, UndoRecord};
 use crate::supply::Walker;
 use crate::worker::Hand;
 use apus_chain::{Height, Reader};
@@ -202,11 +200,9 @@ fn found(hand: &Hand<'_>, wanted: &[FoundPart]) -> Result<Vec<Vec<u8>>, SyncErro
     let parts: Vec<ObjectPart> = wanted.iter().map(|(part, _)| *part).collect();
     let mut all = Vec::with_capacity(wanted.len());
     hand.parts_in_turn(&parts, PARTS_AT_ONCE, &mut |first, got| {
-        let found = digests(got.iter().map(Vec::as_slice));
-        let mut both = wanted[first..].iter().zip(found);
-        if let Some(((part, _), _)) = both.find(|((_, wanted), found)| wanted != found) {
-            return Err(changed(&part.object));
-        }
+        let both = wanted[first..].iter().zip(&got);
+        let read = both.map(|((part, digest), bytes)| (&part.object, digest, &bytes[..]));
+        expect_digests(&read.collect::<Vec<PartRead<'_>>>())?;
         all.extend(got);
         Ok(())
     })?;

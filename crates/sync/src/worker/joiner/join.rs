@@ -41,6 +41,17 @@ impl Joiner<'_> {
     }
 }
 
+/// A part of an object: which one it is of, the SHA-256 that it should have, and its bytes.
+pub(super) type PartRead<'p> = (&'p ObjectRef, &'p [u8; 32], &'p [u8]);
+
+/// Fails unless all parts have their digests. They are hashed together, so that there are enough for all lanes of a
+/// processor.
+pub(super) fn expect_digests(parts: &[PartRead<'_>]) -> Result<(), SyncError> {
+    let found = digests(parts.iter().map(|(_, _, bytes)| *bytes));
+    let other = parts.iter().zip(found).find(|((_, digest, _), found)| *digest != found);
+    other.map_or(Ok(()), |((object, ..), _)| Err(changed(object)))
+}
+
 /// An object has other bytes than it had.
 pub(super) fn changed(object: &ObjectRef) -> SyncError {
     let name = object.name();

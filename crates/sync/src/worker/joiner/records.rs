@@ -4,9 +4,9 @@
 //! merged into one run in a file: a part has records of all segments, ten thousand on the main chain, and as many
 //! files would cost more than what is in them.
 
-use super::join::changed;
+use super::join::{PartRead, changed, expect_digests};
 use crate::error::SyncError;
-use crate::queue::{JoinSource, ObjectPart, ObjectRef, Slice, digests};
+use crate::queue::{JoinSource, ObjectPart, ObjectRef, Slice};
 use crate::runs::{Form, Made, Spent, cut, merge_into_run};
 use crate::workdir::RunInfo;
 use crate::workdir::index::{Index, SECTION_BYTES};
@@ -114,10 +114,9 @@ fn part((object, slice): &(ObjectRef, &Slice)) -> ObjectPart {
     ObjectPart { object: *object, offset: slice.offset, bytes: slice.bytes() }
 }
 
-/// Fails unless these are the bytes of the pieces of each slice. All are hashed together, so that there are enough for
-/// all lanes of a processor.
+/// Fails unless these are the bytes of the pieces of each slice.
 fn expect_pieces(slices: &[(ObjectRef, &Slice)], got: &[Vec<u8>]) -> Result<(), SyncError> {
-    let mut pieces = Vec::new();
+    let mut pieces: Vec<PartRead<'_>> = Vec::new();
     for ((object, slice), bytes) in slices.iter().zip(got) {
         let mut rest = &bytes[..];
         for (length, digest) in &slice.pieces {
@@ -130,7 +129,5 @@ fn expect_pieces(slices: &[(ObjectRef, &Slice)], got: &[Vec<u8>]) -> Result<(), 
             return Err(changed(object));
         }
     }
-    let found = digests(pieces.iter().map(|(_, _, piece)| *piece));
-    let other = pieces.iter().zip(found).find(|((_, digest, _), found)| *digest != found);
-    other.map_or(Ok(()), |((object, ..), _)| Err(changed(object)))
+    expect_digests(&pieces)
 }
