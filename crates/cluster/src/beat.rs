@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(Beat::from_bytes(&bytes), Some(beat.clone()));
         assert_eq!(beat.doing(), "blocks 5 to 8 (3 done)");
         assert_eq!(Beat::from_bytes(&bytes[1..]), None);
-        let newer = Beat { version: 9, ..beat.clone() };
+        let newer = Beat { version: apus_sync::WIRE_VERSION + 1, ..beat.clone() };
         assert_eq!(Beat::from_bytes(&newer.to_bytes()), None);
         let strange = Beat { worker: "\u{1b}[2J".into(), ..beat.clone() };
         assert_eq!(Beat::from_bytes(&strange.to_bytes()), None);

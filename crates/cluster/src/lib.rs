@@ -5,7 +5,7 @@
 //! All that waits is asynchronous inside, and nothing of that is seen outside.
 //!
 //! What is held true: a job stays in its stream until an answer to it is stored; an answer is stored once for each
-//! job; an object is what its name, a SHA-256, says. Of JetStream only streams are used, as servers since 2.9 have
+//! job; an object is what its name, a digest, says. Of JetStream only streams are used, as servers since 2.9 have
 //! them (`docs/decisions/0029-segments-on-many-machines.md`).
 
 mod beat;

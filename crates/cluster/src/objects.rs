@@ -1,4 +1,4 @@
-//! [`Objects`]: bytes by their SHA-256, in a folder or a bucket.
+//! [`Objects`]: bytes by their digest, in a folder or a bucket.
 //!
 //! An object is written whole or not at all, and again where it is there: what was there may be damaged. What is read
 //! is held against its name before it is handed on. The objects of a run lie together, and go together. A bucket that
@@ -171,7 +171,7 @@ impl Objects {
         let bytes = got.bytes().await.map_err(|error| self.failed(Some(&path), error))?;
         match of.is_of(&bytes) {
             true => Ok(bytes.into()),
-            false => Err(named("its bytes are others than they were, by their SHA-256".to_owned())),
+            false => Err(named("its bytes are others than they were, by their digest".to_owned())),
         }
     }
 

@@ -3,7 +3,7 @@
 //!
 //! A queue carries bytes and knows heights; what the bytes mean is here ([`RunSpec`], [`JobMessage`],
 //! [`Answer`], [`hints`], [`proven`], [`SegmentResult`]), so that a queue can be any. Messages are small. What is large is an
-//! object, which goes by another way and is named by its SHA-256. Each call of a queue is one try: what waits for
+//! object, which goes by another way and is named by its digest. Each call of a queue is one try: what waits for
 //! a server that is away, and for how long, is the caller's business ([`Patience`]).
 //!
 //! Formats: `docs/formats/cluster-wire.md`.
@@ -34,7 +34,7 @@ pub(crate) use shuffle::{
 pub(crate) use spec::{PassKind, RunSpec};
 pub use spec::{RunDescription, RunId, describe_run};
 pub(crate) use undo::UndoRecord;
-pub(crate) use wire::digests;
+pub(crate) use wire::digest;
 pub use wire::{ObjectPart, ObjectRef, WIRE_VERSION, WireError};
 
 use crate::error::QueueError;

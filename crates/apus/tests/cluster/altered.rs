@@ -90,7 +90,7 @@ struct AlteredLease<'l> {
 
 /// As it stands in messages (`docs/formats/cluster-wire.md`).
 pub(crate) fn named(of: &ObjectRef) -> Vec<u8> {
-    [&of.sha256[..], &of.bytes.to_le_bytes()].concat()
+    [&of.digest[..], &of.bytes.to_le_bytes()].concat()
 }
 
 impl Jobs for Altered<'_> {

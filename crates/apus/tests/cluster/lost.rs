@@ -124,9 +124,9 @@ impl<'l> Left<'l> {
     }
 
     fn object(&mut self) -> String {
-        let sha256: [u8; 32] = *self.0.array().unwrap();
+        let digest: [u8; 32] = *self.0.array().unwrap();
         self.skip(8);
-        sha256.iter().map(|byte| format!("{byte:02x}")).collect()
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     fn objects(&mut self) -> Vec<String> {

@@ -6,13 +6,16 @@ use crate::desk::{Desk, MAIN, REGTEST};
 use crate::world::{Process, World, told};
 use apus_chain::HeightRange;
 use apus_cluster::{Coordinator, LinkOptions, Worker};
-use apus_sync::{JobKey, JobQueue, Jobs, Lease, ObjectRef, Offer, RunId};
+use apus_sync::{JobKey, JobQueue, Jobs, Lease, ObjectRef, Offer, RunId, WIRE_VERSION};
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{BlockPlan, ChainBuilder, Shape};
 use apus_testkit::nats::NatsServer;
 use bitcoin::{Amount, ScriptBuf, TxOut};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The version of another program.
+const NEWER: u32 = WIRE_VERSION + 1;
 
 /// A run that fails says the same, and leaves the same, on one machine and on several.
 fn fails_alike(desk: Desk, code: i32, said: &str) {
@@ -144,15 +147,17 @@ fn done(job: &[u8], object: &[u8]) -> Vec<u8> {
 #[test]
 fn results_that_do_not_fit_are_refused_by_name_and_done_again() {
     type Lie = fn(&dyn Lease) -> Vec<u8>;
+    let newer =
+        format!("the answer is of version {NEWER}, and this program speaks version {WIRE_VERSION}");
     let lies: [(Lie, &str); 5] = [
         (|_| b"hello".to_vec(), "the answer is damaged, or comes from another program"),
         (
             |lease| {
                 let mut answer = done(lease.message(), &[0; 40]);
-                answer[8] = 9;
+                answer[8] = NEWER as u8;
                 answer
             },
-            "the answer is of version 9, and this program speaks version 8",
+            &newer,
         ),
         (
             |lease| {
@@ -236,9 +241,12 @@ fn a_worker_refuses_what_it_cannot_go_by() {
         "cluster work --nats {} --objects objects --blocksdir blocks --par 1",
         server.url()
     );
-    let newer = [b"APUSSPEC", &9_u32.to_le_bytes()[..]].concat();
+    let newer = [b"APUSSPEC", &NEWER.to_le_bytes()[..]].concat();
+    let of = format!(
+        "the description of the run is of version {NEWER}, and this program speaks version {WIRE_VERSION}"
+    );
     for (spec, said) in [
-        (newer, "the description of the run is of version 9, and this program speaks version 8"),
+        (newer, &of[..]),
         (b"something else".to_vec(), "is damaged, or comes from another program"),
     ] {
         let coordinator = Coordinator::connect(&options, Duration::from_secs(30)).unwrap();

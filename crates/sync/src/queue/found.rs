@@ -12,7 +12,7 @@ pub(crate) struct FoundSlice {
     pub(crate) offset: u32,
     /// There is none where this is 0, and the rest means nothing.
     pub(crate) bytes: u32,
-    pub(crate) sha256: [u8; 32],
+    pub(crate) digest: [u8; 32],
 }
 
 impl FoundSlice {
@@ -20,7 +20,7 @@ impl FoundSlice {
     pub(crate) fn part(&self, objects: &[ObjectRef]) -> Option<FoundPart> {
         let object = *objects.get(self.object as usize).filter(|_| self.bytes > 0)?;
         let (offset, bytes) = (u64::from(self.offset), u64::from(self.bytes));
-        Some((ObjectPart { object, offset, bytes }, self.sha256))
+        Some((ObjectPart { object, offset, bytes }, self.digest))
     }
 }
 
@@ -36,12 +36,12 @@ impl Found {
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         write_objects(&self.objects, out);
         write_compact_size(out, self.slices.len() as u64);
-        for FoundSlice { object, offset, bytes, sha256 } in &self.slices {
+        for FoundSlice { object, offset, bytes, digest } in &self.slices {
             for number in [object, offset, bytes] {
                 out.extend_from_slice(&number.to_le_bytes());
             }
             if *bytes > 0 {
-                out.extend_from_slice(sha256);
+                out.extend_from_slice(digest);
             }
         }
     }
@@ -51,25 +51,25 @@ impl Found {
         let slices = many(reader, |reader| {
             let mut number = || reader.u32().ok();
             let (object, offset, bytes) = (number()?, number()?, number()?);
-            let sha256 = if bytes > 0 { *reader.array().ok()? } else { [0; 32] };
+            let digest = if bytes > 0 { *reader.array().ok()? } else { [0; 32] };
             let end = u64::from(offset) + u64::from(bytes);
             let fits = bytes == 0 || objects.get(object as usize).is_some_and(|it| end <= it.bytes);
-            fits.then_some(FoundSlice { object, offset, bytes, sha256 })
+            fits.then_some(FoundSlice { object, offset, bytes, digest })
         })?;
         Some(Self { objects, slices })
     }
 }
 
-/// Some of it, and its SHA-256.
+/// Some of it, and its digest.
 pub(crate) type FoundPart = (ObjectPart, [u8; 32]);
 
 pub(super) fn write_parts(parts: &[FoundPart], out: &mut Vec<u8>) {
     write_compact_size(out, parts.len() as u64);
-    for (ObjectPart { object, offset, bytes }, sha256) in parts {
+    for (ObjectPart { object, offset, bytes }, digest) in parts {
         object.write(out);
         out.extend_from_slice(&offset.to_le_bytes());
         out.extend_from_slice(&bytes.to_le_bytes());
-        out.extend_from_slice(sha256);
+        out.extend_from_slice(digest);
     }
 }
 

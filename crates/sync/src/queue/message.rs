@@ -185,7 +185,7 @@ mod tests {
     const RUN: RunId = RunId([7; 32]);
 
     fn answers() -> Vec<Answer> {
-        let of = |bytes| ObjectRef { sha256: [bytes as u8; 32], bytes };
+        let of = |bytes| ObjectRef { digest: [bytes as u8; 32], bytes };
         let block = KnownBlock { height: 5, hash: BlockHash([9; 32]) };
         let error = |kind| AnswerKind::Refused(RemoteError { kind, text: "it is wrong".into() });
         [
@@ -222,7 +222,7 @@ mod tests {
             let more = [&bytes[..], &[0]].concat();
             assert!(Answer::from_bytes(&more, RUN).is_err());
         }
-        let input = ObjectRef { sha256: [4; 32], bytes: 1 };
+        let input = ObjectRef { digest: [4; 32], bytes: 1 };
         for not_by in [None, Some("rack-7".to_owned())] {
             let job = JobMessage { run: RUN, key: JobKey::join(1), input, not_by };
             let bytes = job.to_bytes();
@@ -241,9 +241,10 @@ mod tests {
         let other = told(&bytes, RunId([8; 32]));
         assert!(other.contains("is for run 0707") && other.contains("not for run 0808"), "{other}");
         let mut newer = bytes.clone();
-        newer[8] = 9;
+        newer[8] = WIRE_VERSION as u8 + 1;
         let newer = told(&newer, RUN);
-        let expected = format!("version 9, and this program speaks version {WIRE_VERSION}");
+        let expected =
+            format!("version {}, and this program speaks version {WIRE_VERSION}", WIRE_VERSION + 1);
         assert!(newer.contains(&expected), "{newer}");
         let told = told(b"other bytes", RUN);
         assert!(told.contains("another program"), "{told}");

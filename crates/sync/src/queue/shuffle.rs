@@ -74,7 +74,7 @@ pub(crate) struct Piece {
     /// The same of the last one.
     pub(crate) last: u64,
     pub(crate) bytes: u32,
-    pub(crate) sha256: [u8; 32],
+    pub(crate) digest: [u8; 32],
 }
 
 /// What a segment leaves for others.
@@ -102,11 +102,11 @@ impl Sent for GatherDone {
         self.own.write(out);
         for pieces in [&self.made, &self.spent] {
             write_compact_size(out, pieces.len() as u64);
-            for Piece { first, last, bytes, sha256 } in pieces {
+            for Piece { first, last, bytes, digest } in pieces {
                 out.extend_from_slice(&first.to_le_bytes());
                 out.extend_from_slice(&last.to_le_bytes());
                 out.extend_from_slice(&bytes.to_le_bytes());
-                out.extend_from_slice(sha256);
+                out.extend_from_slice(digest);
             }
         }
         out.extend_from_slice(&self.leaves.to_le_bytes());
@@ -119,7 +119,7 @@ impl Sent for GatherDone {
             many(reader, |reader| {
                 let (first, last) = (reader.u64().ok()?, reader.u64().ok()?);
                 let bytes = reader.u32().ok()?;
-                Some(Piece { first, last, bytes, sha256: *reader.array().ok()? })
+                Some(Piece { first, last, bytes, digest: *reader.array().ok()? })
             })
         };
         let (made, spent) = (pieces()?, pieces()?);
@@ -151,9 +151,9 @@ impl Slice {
     fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.offset.to_le_bytes());
         write_compact_size(out, self.pieces.len() as u64);
-        for (bytes, sha256) in &self.pieces {
+        for (bytes, digest) in &self.pieces {
             out.extend_from_slice(&bytes.to_le_bytes());
-            out.extend_from_slice(sha256);
+            out.extend_from_slice(digest);
         }
     }
 

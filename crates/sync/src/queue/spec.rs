@@ -168,7 +168,7 @@ pub(super) mod tests {
     pub(in crate::queue) fn spec() -> RunSpec {
         let mut plan = crate::workdir::plan::testing::plan(0xa7);
         plan.identity.unseen = 7;
-        let headers = ObjectRef { sha256: [3; 32], bytes: 640 };
+        let headers = ObjectRef { digest: [3; 32], bytes: 640 };
         RunSpec { pass: PassKind::SwiftSync, plan, headers }
     }
 
@@ -181,9 +181,10 @@ pub(super) mod tests {
             assert!(RunSpec::from_bytes(&bytes[..length]).is_err(), "{length}");
         }
         let mut newer = bytes.clone();
-        newer[8] = 9;
+        newer[8] = WIRE_VERSION as u8 + 1;
         let told = RunSpec::from_bytes(&newer).unwrap_err().to_string();
-        let expected = format!("version 9, and this program speaks version {WIRE_VERSION}");
+        let expected =
+            format!("version {}, and this program speaks version {WIRE_VERSION}", WIRE_VERSION + 1);
         assert!(told.contains(&expected), "{told}");
         for place in 13..bytes.len() {
             let mut other = bytes.clone();

@@ -10,7 +10,7 @@ use crate::error::SyncError;
 use crate::job::JobStep;
 use crate::mergesync::{bare_up_to, fingerprint_key, sum_key};
 use crate::pass::do_segment;
-use crate::queue::{GatherDone, ObjectRef, Piece, Sent, digests};
+use crate::queue::{GatherDone, ObjectRef, Piece, Sent, digest};
 use crate::request::{HintedValidity, Request, Source, Stop};
 use crate::runs::{Form, KeyRange, Made, Spent, first_record};
 use crate::source::ChainSource;
@@ -146,7 +146,7 @@ impl<'a> Joiner<'a> {
         let leaves = connect::leaf_count(&own);
         let own = hand.put(connect::write_own(&own))?;
         // They are read in pieces alone.
-        let digests = made.iter().chain(&spent).map(|piece| piece.sha256);
+        let digests = made.iter().chain(&spent).map(|piece| piece.digest);
         let of = ObjectRef::of_parts(digests, records.len() as u64);
         hand.put_as(of, records)?;
         let records = of;
@@ -186,17 +186,10 @@ fn pieces<F: Form>(run: &[u8]) -> Vec<Piece> {
             end += first_record::<F>(&rest[end..]).unwrap_or(rest.len()).min(rest.len() - end);
         }
         let (records, after) = rest.split_at(end);
-        all.push((first, last, records));
+        all.push(Piece { first, last, bytes: end as u32, digest: digest(records) });
         rest = after;
     }
-    let digests = digests(all.iter().map(|(_, _, records)| *records));
-    let piece = |((first, last, records), sha256): ((_, _, &[u8]), _)| Piece {
-        first,
-        last,
-        bytes: records.len() as u32,
-        sha256,
-    };
-    all.into_iter().zip(digests).map(piece).collect()
+    all
 }
 
 #[cfg(test)]
@@ -204,7 +197,6 @@ mod tests {
     use super::*;
     use apus_chain::OutPoint;
     use apus_engine::mergesync::SpentRecord;
-    use apus_hash::sha256;
     use apus_testkit::rng::Rng;
 
     /// Some spends whose keys begin as `prefix` says.
@@ -233,11 +225,11 @@ mod tests {
         let ground = spends(20_000, || 0xabcd_ef00_0000_0000 | rng.next_u64() >> 40);
         for run in [run, few, ground, Vec::new()] {
             let mut rest = &run[..];
-            for Piece { first, last, bytes, sha256: digest } in pieces::<Spent>(&run) {
+            for Piece { first, last, bytes, digest } in pieces::<Spent>(&run) {
                 let (records, after) = rest.split_at(bytes as usize);
                 assert!(records.len() <= PIECE_BYTES_MAX + SpentRecord::SIZE);
                 assert!(records.len() >= PIECE_BYTES_MIN || after.is_empty());
-                assert_eq!(digest, sha256(records));
+                assert_eq!(digest, *blake3::hash(records).as_bytes());
                 assert_eq!(first, prefix(records));
                 assert_eq!(last, prefix(&records[records.len() - SpentRecord::SIZE..]));
                 rest = after;

@@ -49,7 +49,7 @@ where
 fn lost(object: &ObjectRef, error: SyncError) -> SyncError {
     match error {
         SyncError::Cluster(ClusterError::Queue(QueueError::Object(why))) => {
-            ClusterError::Lost { object: object.sha256, why }.into()
+            ClusterError::Lost { object: object.digest, why }.into()
         }
         other => other,
     }

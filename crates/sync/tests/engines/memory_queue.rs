@@ -162,16 +162,16 @@ impl MemoryQueue {
     fn get(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {
         let mut state = self.lock();
         let is_lost = |bytes: &Vec<u8>| (self.lose.lock().unwrap())(bytes);
-        if state.objects.get(&of.sha256).is_some_and(is_lost) {
-            state.objects.remove(&of.sha256);
+        if state.objects.get(&of.digest).is_some_and(is_lost) {
+            state.objects.remove(&of.digest);
         }
         let lost = || QueueError::Object("it is not there".to_owned());
-        state.objects.get(&of.sha256).cloned().ok_or_else(lost)
+        state.objects.get(&of.digest).cloned().ok_or_else(lost)
     }
 
     fn put(&self, bytes: &[u8]) -> ObjectRef {
         let of = ObjectRef::of(bytes);
-        self.lock().objects.insert(of.sha256, bytes.to_vec());
+        self.lock().objects.insert(of.digest, bytes.to_vec());
         of
     }
 }
@@ -307,7 +307,7 @@ struct Leased<'m> {
 
 /// As it stands in messages (`docs/formats/cluster-wire.md`).
 fn named(of: &ObjectRef) -> Vec<u8> {
-    [&of.sha256[..], &of.bytes.to_le_bytes()].concat()
+    [&of.digest[..], &of.bytes.to_le_bytes()].concat()
 }
 
 impl Leased<'_> {
@@ -382,7 +382,7 @@ impl Lease for Leased<'_> {
         }
         let mut state = self.machine.queue.lock();
         if is_kept && self.machine_is_in(&state) {
-            state.objects.insert(now.sha256, altered);
+            state.objects.insert(now.digest, altered);
         }
         Ok(())
     }

@@ -161,7 +161,7 @@ mod tests {
         let short = refused(told.clone(), &bytes[1..]).unwrap();
         assert!(short.contains("not as long"), "{short}");
         // So many that they cannot be added up.
-        let endless = vec![ObjectRef { sha256: [1; 32], bytes: u64::MAX }; 2];
+        let endless = vec![ObjectRef { digest: [1; 32], bytes: u64::MAX }; 2];
         let endless = RunObjects { objects: endless, ..told.clone() };
         let get = |_: &ObjectRef| panic!("none is asked for");
         let refused_at_once = Getting::new(&request, &get).run(&endless, "run".to_owned());

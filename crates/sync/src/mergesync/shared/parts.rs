@@ -171,7 +171,7 @@ fn slice(pieces: &[Piece], start: u64, keys: KeyRange) -> Slice {
     let is_before = |piece: &Piece| keys.until.is_none_or(|until| piece.first < until);
     let end = pieces.partition_point(is_before).max(first);
     let before: u64 = pieces[..first].iter().map(|piece| u64::from(piece.bytes)).sum();
-    let pieces = pieces[first..end].iter().map(|piece| (piece.bytes, piece.sha256));
+    let pieces = pieces[first..end].iter().map(|piece| (piece.bytes, piece.digest));
     Slice { offset: start + before, pieces: pieces.collect() }
 }
 
@@ -187,7 +187,7 @@ mod tests {
             first: some[0],
             last: some[some.len() - 1],
             bytes: some.len() as u32,
-            sha256: [some[0] as u8; 32],
+            digest: [some[0] as u8; 32],
         };
         of_byte.flat_map(|some| some.chunks(each)).map(piece).collect()
     }

@@ -14,7 +14,7 @@ use apus_storage::{Storage, StorageFile};
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, ErrorKind, Read, Write};
 
-/// The first bytes of a piece's first record and of its last one, its length and its SHA-256.
+/// The first bytes of a piece's first record and of its last one, its length and its digest.
 const PIECE_BYTES: usize = 8 + 8 + 4 + 32;
 
 /// By so many samples of where their keys lie records are divided.
@@ -71,11 +71,11 @@ impl<'g> Gathered<'g> {
     pub(super) fn add(&mut self, range: HeightRange, done: GatherDone) -> Result<(), SyncError> {
         let GatherDone { records, own, made, spent, leaves, partial } = done;
         let mut bytes = Vec::with_capacity((made.len() + spent.len()) * PIECE_BYTES);
-        for Piece { first, last, bytes: length, sha256 } in made.iter().chain(&spent) {
+        for Piece { first, last, bytes: length, digest } in made.iter().chain(&spent) {
             bytes.extend_from_slice(&first.to_le_bytes());
             bytes.extend_from_slice(&last.to_le_bytes());
             bytes.extend_from_slice(&length.to_le_bytes());
-            bytes.extend_from_slice(sha256);
+            bytes.extend_from_slice(digest);
         }
         let (storage, name) = (self.storage, &self.name);
         let file = match &mut self.file {
@@ -165,7 +165,7 @@ fn piece(bytes: &[u8]) -> Piece {
         first: reader.u64().expect(WHOLE),
         last: reader.u64().expect(WHOLE),
         bytes: reader.u32().expect(WHOLE),
-        sha256: *reader.array().expect(WHOLE),
+        digest: *reader.array().expect(WHOLE),
     }
 }
 
@@ -184,9 +184,9 @@ mod tests {
         let mut prefixes: Vec<u64> = (0..count).map(|_| rng.next_u64()).collect();
         prefixes.sort_unstable();
         let all = prefixes.into_iter().zip(digests);
-        let piece = |(first, sha256): (u64, [u8; 32])| {
+        let piece = |(first, digest): (u64, [u8; 32])| {
             let last = first | 0xff;
-            Piece { first, last, bytes: 40_000 + u32::from(sha256[0]), sha256 }
+            Piece { first, last, bytes: 40_000 + u32::from(digest[0]), digest }
         };
         all.map(piece).collect()
     }
@@ -194,7 +194,7 @@ mod tests {
     fn done(rng: &mut Rng, count: usize) -> GatherDone {
         let (made, spent) = (some(rng, count), some(rng, count / 2));
         let bytes = made.iter().chain(&spent).map(|piece| u64::from(piece.bytes)).sum();
-        let records = ObjectRef { sha256: made.first().map_or([0; 32], |it| it.sha256), bytes };
+        let records = ObjectRef { digest: made.first().map_or([0; 32], |it| it.digest), bytes };
         GatherDone {
             records,
             own: records,

@@ -119,7 +119,7 @@ fn write(slice: &FoundSlice, seed: u64, out: &mut Vec<u8>) {
     for number in [slice.object, slice.offset, slice.bytes] {
         out.extend_from_slice(&number.to_le_bytes());
     }
-    out.extend_from_slice(&slice.sha256);
+    out.extend_from_slice(&slice.digest);
     let checksum = xxh3_64_with_seed(&out[start..], seed);
     out.extend_from_slice(&checksum.to_le_bytes());
 }
@@ -128,9 +128,9 @@ fn read(entry: &[u8], seed: u64) -> Option<FoundSlice> {
     let (slice, checksum) = entry.split_last_chunk::<8>()?;
     let number = |at: usize| Some(u32::from_le_bytes(*slice[at..].first_chunk()?));
     let (object, offset, bytes) = (number(0)?, number(4)?, number(8)?);
-    let sha256 = *slice[12..].first_chunk()?;
+    let digest = *slice[12..].first_chunk()?;
     let fits = xxh3_64_with_seed(slice, seed) == u64::from_le_bytes(*checksum);
-    fits.then_some(FoundSlice { object, offset, bytes, sha256 })
+    fits.then_some(FoundSlice { object, offset, bytes, digest })
 }
 
 #[cfg(test)]
@@ -148,13 +148,13 @@ mod tests {
         assert_eq!(slices.of(0).unwrap(), []);
         let mut all = BTreeMap::new();
         for part in [2_u32, 0, 1] {
-            let object = ObjectRef { sha256: [part as u8; 32], bytes: 1 << 20 };
+            let object = ObjectRef { digest: [part as u8; 32], bytes: 1 << 20 };
             let slice = |at: u32| FoundSlice {
                 object: 0,
                 offset: at,
                 // Not every segment takes something of every part.
                 bytes: if rng.below(3) == 0 { 0 } else { 1 + at },
-                sha256: [at as u8; 32],
+                digest: [at as u8; 32],
             };
             let row: Vec<FoundSlice> = (0..segments as u32).map(slice).collect();
             slices.add(part, Found { objects: vec![object], slices: row.clone() }).unwrap();
@@ -163,9 +163,9 @@ mod tests {
                 let of = all.values().filter(|(_, row)| row[segment].bytes > 0);
                 let expected: Vec<FoundPart> = of
                     .map(|(object, row)| {
-                        let FoundSlice { offset, bytes, sha256, .. } = row[segment];
+                        let FoundSlice { offset, bytes, digest, .. } = row[segment];
                         let (object, offset, bytes) = (*object, offset.into(), bytes.into());
-                        (ObjectPart { object, offset, bytes }, sha256)
+                        (ObjectPart { object, offset, bytes }, digest)
                     })
                     .collect();
                 assert_eq!(slices.of(segment).unwrap(), expected, "{segment}");

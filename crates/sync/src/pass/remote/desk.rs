@@ -200,7 +200,7 @@ impl<'d> Desk<'d> {
 
     /// Notes that a job left objects which others will need.
     pub(crate) fn leaves<'o>(&mut self, key: JobKey, objects: impl Iterator<Item = &'o ObjectRef>) {
-        self.left.extend(objects.map(|object| (object.sha256, key)));
+        self.left.extend(objects.map(|object| (object.digest, key)));
     }
 
     /// Gets an object; what is of no use is the result that named it.

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 const RUN: RunId = RunId([7; 32]);
 
 fn object() -> impl Strategy<Value = ObjectRef> {
-    (any::<[u8; 32]>(), 1u64 << 20..1 << 24).prop_map(|(sha256, bytes)| ObjectRef { sha256, bytes })
+    (any::<[u8; 32]>(), 1u64 << 20..1 << 24).prop_map(|(digest, bytes)| ObjectRef { digest, bytes })
 }
 
 fn pieces() -> impl Strategy<Value = Vec<Piece>> {
@@ -16,11 +16,11 @@ fn pieces() -> impl Strategy<Value = Vec<Piece>> {
         ends.sort_unstable();
         let (ends, _) = ends.as_chunks();
         let pieces = ends.iter().zip(pieces);
-        let pieces = pieces.map(|([first, last], (_, bytes, sha256))| Piece {
+        let pieces = pieces.map(|([first, last], (_, bytes, digest))| Piece {
             first: *first,
             last: *last,
             bytes: bytes >> 16,
-            sha256,
+            digest,
         });
         pieces.collect()
     })
@@ -88,9 +88,9 @@ proptest! {
             CoinTotals { coins: coins_left, transactions, amount: u128::from(amount) << 9, bogosize };
         let mut muhash = MuHash::default();
         muhash.insert(&from.to_le_bytes());
-        let slice = |(object, offset, bytes, sha256): (prop::sample::Index, u32, u32, [u8; 32])| {
+        let slice = |(object, offset, bytes, digest): (prop::sample::Index, u32, u32, [u8; 32])| {
             let object = object.index(answers.len()) as u32;
-            FoundSlice { object, offset, bytes, sha256: if bytes > 0 { sha256 } else { [0; 32] } }
+            FoundSlice { object, offset, bytes, digest: if bytes > 0 { digest } else { [0; 32] } }
         };
         let slices: Vec<FoundSlice> = slices.into_iter().map(slice).collect();
         let found = Found { objects: answers, slices };
@@ -128,7 +128,7 @@ proptest! {
 /// What reaches beyond its object is no slice of it.
 #[test]
 fn a_slice_lies_within_its_object() {
-    let records = ObjectRef { sha256: [1; 32], bytes: 100 };
+    let records = ObjectRef { digest: [1; 32], bytes: 100 };
     let told = |offset: u64, bytes: u32| {
         let made = Slice { offset, pieces: vec![(bytes, [2; 32])] };
         let source =

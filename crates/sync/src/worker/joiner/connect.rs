@@ -1,7 +1,7 @@
 //! The second walk over a segment, with the coins that all parts of the join found for it.
 
 use super::Joiner;
-use super::join::{PartRead, expect_digests};
+use super::join::expect_digest;
 use crate::error::{ClusterError, SyncError};
 use crate::mergesync::{JudgedBy, judge_segment};
 use crate::queue::{ConnectDone, ConnectTold, FoundPart, ObjectPart, ObjectRef, Sent, UndoRecord};
@@ -200,9 +200,9 @@ fn found(hand: &Hand<'_>, wanted: &[FoundPart]) -> Result<Vec<Vec<u8>>, SyncErro
     let parts: Vec<ObjectPart> = wanted.iter().map(|(part, _)| *part).collect();
     let mut all = Vec::with_capacity(wanted.len());
     hand.parts_in_turn(&parts, PARTS_AT_ONCE, &mut |first, got| {
-        let both = wanted[first..].iter().zip(&got);
-        let read = both.map(|((part, digest), bytes)| (&part.object, digest, &bytes[..]));
-        expect_digests(&read.collect::<Vec<PartRead<'_>>>())?;
+        for ((part, digest), bytes) in wanted[first..].iter().zip(&got) {
+            expect_digest(&part.object, digest, bytes)?;
+        }
         all.extend(got);
         Ok(())
     })?;

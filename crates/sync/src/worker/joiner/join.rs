@@ -5,7 +5,7 @@ use super::records::Records;
 use crate::error::{ClusterError, StorageResult, SyncError};
 use crate::mergesync::{Joined, PartOptions, join_part};
 use crate::queue::{
-    Found, FoundSlice, JoinDone, JoinSource, JoinTold, ObjectRef, RunObjects, Sent, digests,
+    Found, FoundSlice, JoinDone, JoinSource, JoinTold, ObjectRef, RunObjects, Sent, digest,
 };
 use crate::request::Request;
 use crate::runs::{Answers, Form, KeyRange, Leaves, MergeBudget, Places, RunWriter, Runs};
@@ -15,7 +15,6 @@ use crate::worker::Hand;
 use crate::worker::scratch::JobFolder;
 use apus_engine::pass::Work;
 use std::io::Read;
-use std::ops::Range;
 
 /// Objects that are written here are about as long, at most.
 const OBJECT_BYTES: usize = 32 << 20;
@@ -41,23 +40,21 @@ impl Joiner<'_> {
     }
 }
 
-/// A part of an object: which one it is of, the SHA-256 that it should have, and its bytes.
-pub(super) type PartRead<'p> = (&'p ObjectRef, &'p [u8; 32], &'p [u8]);
-
-/// Fails unless all parts have their digests. They are hashed together, so that there are enough for all lanes of a
-/// processor.
-pub(super) fn expect_digests(parts: &[PartRead<'_>]) -> Result<(), SyncError> {
-    let found = digests(parts.iter().map(|(_, _, bytes)| *bytes));
-    let other = parts.iter().zip(found).find(|((_, digest, _), found)| *digest != found);
-    other.map_or(Ok(()), |((object, ..), _)| Err(changed(object)))
+/// Fails unless a part of an object has the digest that it should have.
+pub(super) fn expect_digest(
+    object: &ObjectRef,
+    expected: &[u8; 32],
+    part: &[u8],
+) -> Result<(), SyncError> {
+    (digest(part) == *expected).then_some(()).ok_or_else(|| changed(object))
 }
 
 /// An object has other bytes than it had.
 pub(super) fn changed(object: &ObjectRef) -> SyncError {
     let name = object.name();
     let why =
-        format!("object {name}: its bytes are others than they were, by the SHA-256 of a part");
-    ClusterError::Lost { object: object.sha256, why }.into()
+        format!("object {name}: its bytes are others than they were, by the digest of a part");
+    ClusterError::Lost { object: object.digest, why }.into()
 }
 
 /// What a part leaves, on its way to the store.
@@ -128,9 +125,8 @@ impl Leaving<'_> {
         let mut slices: Vec<FoundSlice> = Vec::with_capacity(sources.len());
         let (mut objects, mut bytes, mut first) = (Vec::new(), Vec::new(), 0);
         // Others read them in slices alone.
-        let put = |bytes: Vec<u8>, slices: &mut [FoundSlice]| {
-            sign(slices, &bytes);
-            let digests = slices.iter().map(|slice| slice.sha256);
+        let put = |bytes: Vec<u8>, slices: &[FoundSlice]| {
+            let digests = slices.iter().map(|slice| slice.digest);
             let of = ObjectRef::of_parts(digests, bytes.len() as u64);
             self.hand.put_as(of, bytes).map(|()| of)
         };
@@ -143,9 +139,9 @@ impl Leaving<'_> {
                 bytes.extend_from_slice(record);
                 merged.next()?;
             }
-            slices.push(slice(objects.len(), start..bytes.len()));
+            slices.push(slice(objects.len(), start, &bytes[start..]));
             if bytes.len() > OBJECT_BYTES {
-                objects.push(put(std::mem::take(&mut bytes), &mut slices[first..])?);
+                objects.push(put(std::mem::take(&mut bytes), &slices[first..])?);
                 first = slices.len();
                 self.hand.go_on()?;
             }
@@ -155,31 +151,22 @@ impl Leaving<'_> {
             return Err(ClusterError::Message(why).into());
         }
         if !bytes.is_empty() {
-            objects.push(put(bytes, &mut slices[first..])?);
+            objects.push(put(bytes, &slices[first..])?);
         }
         runs.close()?;
         Ok(Found { objects, slices })
     }
 }
 
-/// A slice whose digest is not known yet.
-fn slice(object: usize, at: Range<usize>) -> FoundSlice {
-    match at.is_empty() {
-        true => FoundSlice::default(),
-        false => FoundSlice {
+/// Some bytes of an object, from `start` on.
+fn slice(object: usize, start: usize, bytes: &[u8]) -> FoundSlice {
+    match bytes {
+        [] => FoundSlice::default(),
+        _ => FoundSlice {
             object: object as u32,
-            offset: at.start as u32,
-            bytes: at.len() as u32,
-            ..FoundSlice::default()
+            offset: start as u32,
+            bytes: bytes.len() as u32,
+            digest: digest(bytes),
         },
     }
-}
-
-/// Gives slices of an object their digests.
-fn sign(slices: &mut [FoundSlice], object: &[u8]) {
-    let some = |slice: &&mut FoundSlice| slice.bytes > 0;
-    let mut slices: Vec<&mut FoundSlice> = slices.iter_mut().filter(some).collect();
-    let bytes = slices.iter().map(|it| &object[it.offset as usize..][..it.bytes as usize]);
-    let digests = digests(bytes);
-    slices.iter_mut().zip(digests).for_each(|(slice, digest)| slice.sha256 = digest);
 }

@@ -4,7 +4,7 @@
 //! merged into one run in a file: a part has records of all segments, ten thousand on the main chain, and as many
 //! files would cost more than what is in them.
 
-use super::join::{PartRead, changed, expect_digests};
+use super::join::{changed, expect_digest};
 use crate::error::SyncError;
 use crate::queue::{JoinSource, ObjectPart, ObjectRef, Slice};
 use crate::runs::{Form, Made, Spent, cut, merge_into_run};
@@ -116,18 +116,17 @@ fn part((object, slice): &(ObjectRef, &Slice)) -> ObjectPart {
 
 /// Fails unless these are the bytes of the pieces of each slice.
 fn expect_pieces(slices: &[(ObjectRef, &Slice)], got: &[Vec<u8>]) -> Result<(), SyncError> {
-    let mut pieces: Vec<PartRead<'_>> = Vec::new();
     for ((object, slice), bytes) in slices.iter().zip(got) {
         let mut rest = &bytes[..];
         for (length, digest) in &slice.pieces {
             let (piece, after) =
                 rest.split_at_checked(*length as usize).ok_or_else(|| changed(object))?;
-            pieces.push((object, digest, piece));
+            expect_digest(object, digest, piece)?;
             rest = after;
         }
         if !rest.is_empty() {
             return Err(changed(object));
         }
     }
-    expect_digests(&pieces)
+    Ok(())
 }

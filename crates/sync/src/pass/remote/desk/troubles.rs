@@ -99,7 +99,7 @@ impl Desk<'_> {
         object: [u8; 32],
         told: &dyn Fn() -> Result<Option<Vec<u8>>, SyncError>,
     ) -> Result<(), SyncError> {
-        if input.sha256 == object {
+        if input.digest == object {
             self.ask(|| self.queue.forget(answer))?;
             self.lose((answer.key, object), &worker, &why)?;
             let Some(told) = told()?.filter(|told| input.is_of(told)) else {
