@@ -1,6 +1,6 @@
 //! [`Pile`]: records in the order in which they come, to be had in the order of their bytes.
 
-use crate::workdir::index::prefix;
+use crate::workdir::index::{Index, prefix};
 
 /// Of a record: its first bytes, where it begins among all, how long it is.
 type Place = (u64, usize, u32);
@@ -56,12 +56,16 @@ impl Pile {
         self.records.iter().map(|(_, start, length)| &self.bytes[*start..*start + *length as usize])
     }
 
-    /// The records as a run, sorted.
-    pub(super) fn into_run(mut self) -> Vec<u8> {
+    /// The records as a run that stays in memory, sorted.
+    pub(super) fn into_run(mut self) -> (Vec<u8>, Index) {
         self.sort();
         let mut run = Vec::with_capacity(self.bytes.len());
-        self.iter().for_each(|record| run.extend_from_slice(record));
-        run
+        let mut index = Index::default();
+        self.iter().for_each(|record| {
+            index.take_held(record);
+            run.extend_from_slice(record);
+        });
+        (run, index)
     }
 }
 
@@ -97,7 +101,9 @@ mod tests {
             sorted.sort();
             pile.sort();
             prop_assert!(pile.iter().eq(sorted.iter().map(Vec::as_slice)));
-            prop_assert_eq!(piled(&records).into_run(), sorted.concat());
+            let (run, index) = piled(&records).into_run();
+            prop_assert_eq!(&run, &sorted.concat());
+            prop_assert_eq!(index.run_bytes(), run.len() as u64);
             pile.clear();
             prop_assert!(pile.is_empty() && pile.iter().next().is_none());
             prop_assert_eq!(pile.memory_bytes(), 0);

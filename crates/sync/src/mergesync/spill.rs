@@ -2,7 +2,7 @@
 
 use super::pile::Pile;
 use crate::error::SyncError;
-use crate::runs::{Form, RunWriter, cut};
+use crate::runs::{Form, RunWriter};
 use crate::workdir::RunInfo;
 use crate::workdir::index::SECTION_BYTES;
 use crate::workdir::names::SPILL;
@@ -83,8 +83,7 @@ impl<'s, F: Form> Spill<'s, F> {
             self.spill()?;
         } else {
             let name = self.next_name();
-            let bytes = self.pile.into_run();
-            let index = cut::<F>(&bytes);
+            let (bytes, index) = self.pile.into_run();
             self.runs.push(RunInfo::held(name, bytes, index));
         }
         Ok(self.runs)

@@ -85,6 +85,20 @@ impl Index {
         Some(Self { sections: Vec::from_iter((bytes > 0).then_some(section)) })
     }
 
+    /// Takes the next record of such a run, for sections of the usual length.
+    pub(crate) fn take_held(&mut self, record: &[u8]) {
+        match self.sections.last_mut() {
+            Some(section) if (section.bytes as usize) < SECTION_BYTES => {
+                section.bytes += record.len() as u32;
+            }
+            _ => self.sections.push(Section {
+                prefix: prefix(record),
+                bytes: record.len() as u32,
+                checksum: Checksum::default(),
+            }),
+        }
+    }
+
     /// The byte form.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.sections.len() * Self::ENTRY_BYTES as usize);
@@ -172,5 +186,11 @@ mod tests {
         let key = |key: u8| u64::from_be_bytes([key; 8]);
         assert_eq!(starts, [key(1), key(3), key(6)]);
         assert!(index.is_of(&run));
+        let mut held = Index::default();
+        (1..).zip(lengths).for_each(|(key, bytes)| held.take_held(&record(key, bytes)));
+        let places = |index: &Index| -> Vec<(u64, u32)> {
+            index.sections.iter().map(|section| (section.prefix, section.bytes)).collect()
+        };
+        assert_eq!(places(&held), places(&index));
     }
 }
