@@ -7,6 +7,7 @@
 //! with the checksums of its [sections](crate::workdir::index), by which a merge may also begin and end
 //! anywhere among the keys.
 
+mod cursor;
 mod form;
 mod group;
 mod lanes;
@@ -15,6 +16,7 @@ mod parts;
 mod reader;
 mod writer;
 
+pub(crate) use cursor::Cursor;
 pub(crate) use form::{Answers, Coins, Form, Leaves, Made, Places, Spent};
 pub(crate) use group::Group;
 pub(crate) use lanes::{Lanes, Lot, Piece};

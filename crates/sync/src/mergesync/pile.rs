@@ -2,14 +2,16 @@
 
 use crate::workdir::index::{Index, prefix};
 
-/// Of a record: its first bytes, where it begins among all, how long it is.
-type Place = (u64, usize, u32);
+/// Of a record: its first bytes, to sort by, where it begins among all, and how long it is.
+type Place = (u64, u32, u32);
+
+/// A pile has no more memory: places are counted in 32 bits, and the last record may be long.
+pub(super) const PILE_BYTES_MAX: u64 = 2 << 30;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Pile {
     bytes: Vec<u8>,
-    /// The first bytes of each record, to sort by, where it begins, and how long it is.
     records: Vec<Place>,
 }
 
@@ -18,8 +20,8 @@ impl Pile {
     pub(super) fn push(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.bytes.len();
         write(&mut self.bytes);
-        let length = (self.bytes.len() - start) as u32;
-        self.records.push((prefix(&self.bytes[start..]), start, length));
+        let record = &self.bytes[start..];
+        self.records.push((prefix(record), start as u32, record.len() as u32));
     }
 
     /// Memory that the records take, in bytes. What is kept for more of them may be as much again.
@@ -46,14 +48,16 @@ impl Pile {
     /// Sorts the records.
     pub(super) fn sort(&mut self) {
         let bytes = &self.bytes;
-        let of = |start: usize, length: u32| &bytes[start..start + length as usize];
+        let of = |start: u32, length: u32| &bytes[start as usize..][..length as usize];
         self.records
             .sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| of(a.1, a.2).cmp(of(b.1, b.2))));
     }
 
     /// The records, in the order in which they are.
     pub(super) fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        self.records.iter().map(|(_, start, length)| &self.bytes[*start..*start + *length as usize])
+        self.records
+            .iter()
+            .map(|(_, start, length)| &self.bytes[*start as usize..][..*length as usize])
     }
 
     /// The records as a run that stays in memory, sorted.

@@ -1,6 +1,6 @@
 //! [`Spill`]: records that come in no order, sorted in runs as long as memory allows.
 
-use super::pile::Pile;
+use super::pile::{PILE_BYTES_MAX, Pile};
 use crate::error::SyncError;
 use crate::runs::{Form, RunWriter};
 use crate::workdir::RunInfo;
@@ -49,7 +49,7 @@ impl<'s, F: Form> Spill<'s, F> {
         durable: bool,
     ) -> Self {
         // The pile may have room for twice what is in it.
-        let memory_bytes = (memory_bytes / 2).max(PILE_BYTES_MIN);
+        let memory_bytes = (memory_bytes / 2).clamp(PILE_BYTES_MIN, PILE_BYTES_MAX);
         let (pile, runs) = (Pile::default(), Vec::new());
         Self { storage, name, memory_bytes, durable, pile, runs, form: PhantomData }
     }
@@ -130,8 +130,8 @@ mod tests {
 
     #[test]
     fn runs_are_as_long_as_memory_allows() {
-        // A record takes 32 bytes before it is in a run.
-        for (memory_bytes, count) in [(0, 24), (8 << 10, 24), (64 << 10, 3), (1 << 20, 1)] {
+        // A record takes 24 bytes before it is in a run.
+        for (memory_bytes, count) in [(0, 18), (8 << 10, 18), (48 << 10, 3), (1 << 20, 1)] {
             for durable in [false, true] {
                 let (storage, held) = (CrashStorage::new(), Held::new(0));
                 let runs = spilled(&storage, memory_bytes, durable, &held);

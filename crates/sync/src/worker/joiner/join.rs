@@ -8,7 +8,7 @@ use crate::queue::{
     Found, FoundSlice, JoinDone, JoinSource, JoinTold, ObjectRef, RunObjects, Sent, digest,
 };
 use crate::request::Request;
-use crate::runs::{Answers, Form, KeyRange, Leaves, MergeBudget, Places, RunWriter, Runs};
+use crate::runs::{Answers, Cursor, Form, KeyRange, Leaves, MergeBudget, Places, RunWriter, Runs};
 use crate::workdir::RunInfo;
 use crate::workdir::index::SECTION_BYTES;
 use crate::worker::Hand;
@@ -119,54 +119,101 @@ impl Leaving<'_> {
         runs: Vec<RunInfo>,
         sources: &[JoinSource],
     ) -> Result<Found, SyncError> {
-        let storage = self.request.workdir;
-        let runs = Runs::<F>::open(storage, runs, self.budget(), &|| self.hand.go_on())?;
-        let mut merged = runs.part(KeyRange::ALL)?;
-        let mut slices: Vec<FoundSlice> = Vec::with_capacity(sources.len());
-        let (mut objects, mut bytes, mut first) = (Vec::new(), Vec::new(), 0);
-        // Others read them in slices alone.
-        let put = |bytes: Vec<u8>, slices: &[FoundSlice]| {
-            let digests = slices.iter().map(|slice| slice.digest);
-            let of = ObjectRef::of_parts(digests, bytes.len() as u64);
-            self.hand.put_as(of, bytes).map(|()| of)
+        let mut slices = Slices::new(self.hand, sources.len());
+        let all_taken = match &runs[..] {
+            // What all of it had room for: nothing is merged.
+            [RunInfo { held: Some(held), .. }] => {
+                let mut run = Cursor::<F>::new(held);
+                for source in sources {
+                    slices.bytes.extend_from_slice(run.below(u64::from(source.range.end) << 32));
+                    slices.end()?;
+                }
+                run.is_over()
+            }
+            _ => self.merged::<F>(runs, sources, &mut slices)?,
         };
-        merged.next()?;
-        for source in sources {
-            let start = bytes.len();
-            let end = source.range.end.to_be_bytes();
-            let is_below = |record: &&[u8]| record[..4] < end[..];
-            while let Some(record) = merged.current().filter(is_below) {
-                bytes.extend_from_slice(record);
-                merged.next()?;
-            }
-            slices.push(slice(objects.len(), start, &bytes[start..]));
-            if bytes.len() > OBJECT_BYTES {
-                objects.push(put(std::mem::take(&mut bytes), &slices[first..])?);
-                first = slices.len();
-                self.hand.go_on()?;
-            }
-        }
-        if merged.current().is_some() {
+        if !all_taken {
             let why = "some records are of blocks that are in no segment".to_owned();
             return Err(ClusterError::Message(why).into());
         }
-        if !bytes.is_empty() {
-            objects.push(put(bytes, &slices[first..])?);
+        slices.finish()
+    }
+
+    /// Does so with the records of several runs. Whether all of them are of segments.
+    fn merged<F: Form>(
+        &self,
+        runs: Vec<RunInfo>,
+        sources: &[JoinSource],
+        slices: &mut Slices<'_>,
+    ) -> Result<bool, SyncError> {
+        let storage = self.request.workdir;
+        let runs = Runs::<F>::open(storage, runs, self.budget(), &|| self.hand.go_on())?;
+        let mut merged = runs.part(KeyRange::ALL)?;
+        merged.next()?;
+        for source in sources {
+            let end = source.range.end.to_be_bytes();
+            let is_below = |record: &&[u8]| record[..4] < end[..];
+            while let Some(record) = merged.current().filter(is_below) {
+                slices.bytes.extend_from_slice(record);
+                merged.next()?;
+            }
+            slices.end()?;
         }
+        let all_taken = merged.current().is_none();
         runs.close()?;
-        Ok(Found { objects, slices })
+        Ok(all_taken)
     }
 }
 
-/// Some bytes of an object, from `start` on.
-fn slice(object: usize, start: usize, bytes: &[u8]) -> FoundSlice {
-    match bytes {
-        [] => FoundSlice::default(),
-        _ => FoundSlice {
-            object: object as u32,
-            offset: start as u32,
-            bytes: bytes.len() as u32,
-            digest: digest(bytes),
-        },
+/// What was found for segments, one after the other, on its way into objects.
+struct Slices<'s> {
+    hand: &'s Hand<'s>,
+    found: Found,
+    /// The next object.
+    bytes: Vec<u8>,
+    /// Where the slice of the segment at hand begins in it.
+    start: usize,
+    /// The first segment that has something in it.
+    first: usize,
+}
+
+impl<'s> Slices<'s> {
+    fn new(hand: &'s Hand<'s>, segments: usize) -> Self {
+        let found = Found { objects: Vec::new(), slices: Vec::with_capacity(segments) };
+        Self { hand, found, bytes: Vec::new(), start: 0, first: 0 }
+    }
+
+    /// A segment has all of its records.
+    fn end(&mut self) -> Result<(), SyncError> {
+        let of_segment = &self.bytes[self.start..];
+        self.found.slices.push(match of_segment {
+            [] => FoundSlice::default(),
+            _ => FoundSlice {
+                object: self.found.objects.len() as u32,
+                offset: self.start as u32,
+                bytes: of_segment.len() as u32,
+                digest: digest(of_segment),
+            },
+        });
+        self.start = self.bytes.len();
+        if self.bytes.len() > OBJECT_BYTES { self.put() } else { Ok(()) }
+    }
+
+    /// Puts the object. Others read it in slices alone.
+    fn put(&mut self) -> Result<(), SyncError> {
+        let bytes = std::mem::take(&mut self.bytes);
+        let digests = self.found.slices[self.first..].iter().map(|slice| slice.digest);
+        let of = ObjectRef::of_parts(digests, bytes.len() as u64);
+        self.hand.put_as(of, bytes)?;
+        self.found.objects.push(of);
+        (self.start, self.first) = (0, self.found.slices.len());
+        self.hand.go_on()
+    }
+
+    fn finish(mut self) -> Result<Found, SyncError> {
+        if !self.bytes.is_empty() {
+            self.put()?;
+        }
+        Ok(self.found)
     }
 }
