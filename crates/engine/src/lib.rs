@@ -9,6 +9,7 @@ pub mod mergesync;
 pub mod pass;
 mod salt;
 pub mod script;
+pub mod sort;
 pub mod swiftsync;
 mod tx_table;
 pub mod utreexo;

@@ -9,6 +9,7 @@ use super::fingerprint::Fingerprint;
 use super::numbered::NumberedCoin;
 use super::record::{AnswerRecord, MadeCoin, MadeRecord, SpentRecord};
 use crate::connect::coins_of;
+use crate::sort::sort_by_number;
 use crate::tx_table::TxTable;
 use apus_chain::{BlockBytes, Height, InputView, OutPoint, TxView, Txid, write_coin};
 use apus_hash::{prefetch, release};
@@ -116,8 +117,9 @@ pub(super) struct Ledger {
     scratch: Vec<u8>,
     /// Coins wanted from below, while the ledger is closed.
     spent: Vec<SpentRecord>,
-    /// What is to be sorted, by its first bytes.
+    /// What is to be sorted, by its first bytes, and working space.
     order: Vec<(u64, u32)>,
+    spare: Vec<(u64, u32)>,
 }
 
 impl Default for Ledger {
@@ -134,6 +136,7 @@ impl Default for Ledger {
             scratch: Vec::new(),
             spent: Vec::new(),
             order: Vec::new(),
+            spare: Vec::new(),
         }
     }
 }
@@ -428,14 +431,17 @@ impl Ledger {
     /// Appends the coins that are left, as a run. What a block spends itself is noted only where BIP-30 may ask
     /// whether it was there before.
     fn made(&mut self, run: &mut Vec<u8>) {
-        let mut txs = std::mem::take(&mut self.order);
+        let (mut txs, mut spare) =
+            (std::mem::take(&mut self.order), std::mem::take(&mut self.spare));
         let name = |tx: u32| {
             let block = self.txs[tx as usize].block as usize;
             (self.table.txid(tx), self.blocks[block].height)
         };
         let left = (0..self.txs.len() as u32).filter(|tx| self.is_left(*tx));
         txs.extend(left.map(|tx| (prefix(self.table.txid(tx)), tx)));
-        txs.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| name(a.1).cmp(&name(b.1))));
+        let by_name =
+            |a: &(u64, u32), b: &(u64, u32)| a.0.cmp(&b.0).then_with(|| name(a.1).cmp(&name(b.1)));
+        sort_by_number(&mut txs, &mut spare, |tx| tx.0, by_name);
         // A block that has a transaction twice is refused, where the second has nothing to spend.
         txs.dedup_by(|a, b| a.0 == b.0 && name(a.1) == name(b.1));
         for at in 0..txs.len() {
@@ -445,16 +451,18 @@ impl Ledger {
             MadeRecord::write(run, txid, height, |out| self.left(tx, out));
         }
         txs.clear();
-        self.order = txs;
+        (self.order, self.spare) = (txs, spare);
     }
 
     /// The coins wanted from below, as a run.
     fn spent(&mut self) -> Vec<u8> {
-        let Self { spent, order, .. } = self;
+        let Self { spent, order, spare, .. } = self;
         // There are fewer inputs than bytes in a segment.
         order.extend((0..).zip(&*spent).map(|(at, it)| (prefix(&it.outpoint.txid), at)));
         let of = |at: u32| &spent[at as usize];
-        order.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| of(a.1).cmp(of(b.1))));
+        let by_all =
+            |a: &(u64, u32), b: &(u64, u32)| a.0.cmp(&b.0).then_with(|| of(a.1).cmp(of(b.1)));
+        sort_by_number(order, spare, |it| it.0, by_all);
         let mut run = Vec::with_capacity(spent.len() * SpentRecord::SIZE);
         for (at, (_, spend)) in order.iter().enumerate() {
             order.get(at + AHEAD).inspect(|(_, next)| prefetch(of(*next)));

@@ -7,6 +7,7 @@
 //! A run is a file of groups in ascending order of txid bytes; each is
 //! `txid[32] ‖ u32le length ‖ group`. Here the run is made in memory: a segment is small.
 
+use crate::sort::sort_by_number;
 use apus_chain::{
     CoinRef, OutPoint, Txid, sort_vouts, vouts_ascend, write_coin, write_compact_size,
 };
@@ -93,9 +94,10 @@ impl Survivors {
     pub(super) fn into_run(mut self) -> Vec<u8> {
         let bytes = &self.bytes;
         let txid = |start: usize| &bytes[start..start + 32];
-        self.records.sort_unstable_by(|a, b| {
+        let by_txid = |a: &(u64, usize), b: &(u64, usize)| {
             a.0.cmp(&b.0).then_with(|| txid(a.1).cmp(txid(b.1))).then(a.1.cmp(&b.1))
-        });
+        };
+        sort_by_number(&mut self.records, &mut Vec::new(), |it| it.0, by_txid);
         let mut run = Vec::with_capacity(bytes.len());
         for &(_, start) in &self.records {
             let length = bytes[start + 32..].first_chunk().map_or(0, |l| u32::from_le_bytes(*l));

@@ -1,6 +1,7 @@
 //! [`Pile`]: records in the order in which they come, to be had in the order of their bytes.
 
 use crate::workdir::index::{Index, prefix};
+use apus_engine::sort::sort_by_number;
 
 /// Of a record: its first bytes, to sort by, where it begins among all, and how long it is.
 type Place = (u64, u32, u32);
@@ -13,6 +14,8 @@ pub(super) const PILE_BYTES_MAX: u64 = 2 << 30;
 pub(super) struct Pile {
     bytes: Vec<u8>,
     records: Vec<Place>,
+    /// To sort them with.
+    spare: Vec<Place>,
 }
 
 impl Pile {
@@ -24,9 +27,10 @@ impl Pile {
         self.records.push((prefix(record), start as u32, record.len() as u32));
     }
 
-    /// Memory that the records take, in bytes. What is kept for more of them may be as much again.
+    /// Memory that the records take, in bytes, and that it takes to sort them. What is kept for more of them may be as
+    /// much again.
     pub(super) fn memory_bytes(&self) -> u64 {
-        (self.bytes.len() + self.records.len() * size_of::<Place>()) as u64
+        (self.bytes.len() + 2 * self.records.len() * size_of::<Place>()) as u64
     }
 
     /// Length in bytes of the records as a run.
@@ -47,10 +51,10 @@ impl Pile {
 
     /// Sorts the records.
     pub(super) fn sort(&mut self) {
-        let bytes = &self.bytes;
-        let of = |start: u32, length: u32| &bytes[start as usize..][..length as usize];
-        self.records
-            .sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| of(a.1, a.2).cmp(of(b.1, b.2))));
+        let Self { bytes, records, spare } = self;
+        let of = |place: &Place| &bytes[place.1 as usize..][..place.2 as usize];
+        let by_bytes = |a: &Place, b: &Place| a.0.cmp(&b.0).then_with(|| of(a).cmp(of(b)));
+        sort_by_number(records, spare, |place| place.0, by_bytes);
     }
 
     /// The records, in the order in which they are.
@@ -98,7 +102,7 @@ mod tests {
             let bytes: usize = records.iter().map(Vec::len).sum();
             prop_assert_eq!(pile.is_empty(), records.is_empty());
             prop_assert_eq!(pile.run_bytes(), bytes as u64);
-            let places = records.len() * size_of::<Place>();
+            let places = 2 * records.len() * size_of::<Place>();
             prop_assert_eq!(pile.memory_bytes(), (bytes + places) as u64);
             prop_assert!(pile.iter().eq(records.iter().map(Vec::as_slice)));
             let mut sorted = records.clone();

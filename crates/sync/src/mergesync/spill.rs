@@ -130,8 +130,8 @@ mod tests {
 
     #[test]
     fn runs_are_as_long_as_memory_allows() {
-        // A record takes 24 bytes before it is in a run.
-        for (memory_bytes, count) in [(0, 18), (8 << 10, 18), (48 << 10, 3), (1 << 20, 1)] {
+        // A record takes 40 bytes before it is in a run.
+        for (memory_bytes, count) in [(0, 30), (8 << 10, 30), (48 << 10, 5), (1 << 20, 1)] {
             for durable in [false, true] {
                 let (storage, held) = (CrashStorage::new(), Held::new(0));
                 let runs = spilled(&storage, memory_bytes, durable, &held);
