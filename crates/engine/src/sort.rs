@@ -4,6 +4,7 @@
 //! which the numbers differ at all, as many as tell most of them apart, and puts records in their places by eleven bits at a
 //! time, the lowest first (Knuth, *The Art of Computer Programming*, volume 3, 5.2.5). What is not told apart is compared.
 //! So it takes less than half as long; and where numbers were chosen to be alike it is the comparing sort of `std`.
+//! Libraries that sort by digits pass through all 64 bits.
 
 use core::cmp::Ordering;
 
