@@ -188,9 +188,9 @@ pub(crate) fn merge_runs<F: Form>(
     go_on: &GoOn<'_>,
     each: &mut EachRecord<'_>,
 ) -> Result<(), SyncError> {
-    let mut merging = Merging::<F>::open(storage, runs, budget, go_on)?;
-    merging.give(each)?;
-    merging.close()
+    let runs = Runs::<F>::open(storage, runs, budget, go_on)?;
+    runs.part(KeyRange::ALL)?.give(each)?;
+    runs.close()
 }
 
 /// Runs with the same records, no more of them in files than may be open at once. Of files only so many are merged
@@ -310,11 +310,8 @@ impl<'s, F: Form> Runs<'s, F> {
 
     /// Removes what was made on the way.
     pub(crate) fn close(self) -> Result<(), SyncError> {
-        remove_merged(self.storage, &self.infos())
-    }
-
-    fn infos(self) -> Vec<RunInfo> {
-        self.runs.into_iter().map(|run| run.info).collect()
+        let runs: Vec<RunInfo> = self.runs.into_iter().map(|run| run.info).collect();
+        remove_merged(self.storage, &runs)
     }
 }
 

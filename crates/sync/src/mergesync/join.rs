@@ -11,8 +11,7 @@ use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
 use crate::request::Request;
 use crate::runs::{
-    Answers, Group, KeyRange, Lanes, Made, MergeBudget, Merging, Places, RunWriter, Runs, Spent,
-    divide,
+    Group, KeyRange, Lanes, Made, MergeBudget, Merging, RunWriter, Runs, Spent, divide,
 };
 use crate::sink::TotalsSink;
 use crate::workdir::index::{SECTION_BYTES, prefix};
@@ -372,8 +371,8 @@ struct Sink<'s> {
     storage: &'s dyn Storage,
     numbered: bool,
     bare: Height,
-    answers: Spill<'s, Answers>,
-    places: Spill<'s, Places>,
+    answers: Spill<'s>,
+    places: Spill<'s>,
     set: SetPart<'s>,
     leaves: Option<LeafSink<'s>>,
     group: Group,

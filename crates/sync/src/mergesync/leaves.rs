@@ -3,7 +3,6 @@
 
 use super::spill::{Held, Spill};
 use crate::error::{IoError, SyncError};
-use crate::runs::Leaves;
 use crate::workdir::{Done, RunInfo, Workdir};
 use apus_chain::{CoinRef, HeaderChain, Height, OutPoint};
 use apus_engine::mergesync::Gathered;
@@ -84,11 +83,11 @@ pub(super) struct LeafSink<'s> {
     keys: Vec<u64>,
     /// Their hashes, as far as they are known.
     hashes: Vec<NodeHash>,
-    spill: Spill<'s, Leaves>,
+    spill: Spill<'s>,
 }
 
 impl<'s> LeafSink<'s> {
-    pub(super) fn new(by: LeafKeys<'s>, spill: Spill<'s, Leaves>) -> Self {
+    pub(super) fn new(by: LeafKeys<'s>, spill: Spill<'s>) -> Self {
         let (batch, keys, hashes) = (LeafBatch::default(), Vec::new(), Vec::new());
         Self { by, batch, keys, hashes, spill }
     }

@@ -5,7 +5,7 @@ use super::joined::Joined;
 use crate::error::{StorageResult, SyncError};
 use crate::proofs::ProofsMade;
 use crate::request::{Output, OutputKind, Request};
-use crate::runs::{MergeBudget, Merging, Places};
+use crate::runs::{KeyRange, MergeBudget, Places, Runs};
 use crate::sink::forest::{SortedLeaves, draft_roots, roots};
 use crate::sink::put::{KnownOfSet, Put, Records, SetMuHash, put_set};
 use crate::sink::{Draft, SetInfo, SnapshotSink, folders};
@@ -100,7 +100,8 @@ impl Merged<'_> {
         let mut writer = HintsWriter::new(out, self.set.height).map_err(failed)?;
         let budget = MergeBudget::new(request.memory_bytes / 4);
         let runs = self.joined.places.clone();
-        let mut places = Merging::<Places>::open(request.workdir, runs, budget, &|| Ok(()))?;
+        let runs = Runs::<Places>::open(request.workdir, runs, budget, &|| Ok(()))?;
+        let mut places = runs.part(KeyRange::ALL)?;
         places.next()?;
         let mut indices = Vec::new();
         for height in 1..=self.set.height {
@@ -111,7 +112,7 @@ impl Merged<'_> {
             }
             writer.put(&indices).map_err(failed)?;
         }
-        places.close()?;
+        runs.close()?;
         let out = writer.finish().map_err(failed)?;
         let file = out.into_inner().map_err(std::io::IntoInnerError::into_error);
         Ok((draft, file.at(&**storage, name)?))

@@ -2,12 +2,11 @@
 
 use super::pile::{PILE_BYTES_MAX, Pile};
 use crate::error::SyncError;
-use crate::runs::{Form, RunWriter};
+use crate::runs::RunWriter;
 use crate::workdir::RunInfo;
 use crate::workdir::index::SECTION_BYTES;
 use crate::workdir::names::SPILL;
 use apus_storage::Storage;
-use core::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A smaller pile is not worth a file.
@@ -29,17 +28,16 @@ impl Held {
 }
 
 /// See the module.
-pub(super) struct Spill<'s, F> {
+pub(super) struct Spill<'s> {
     storage: &'s dyn Storage,
     name: String,
     memory_bytes: u64,
     durable: bool,
     pile: Pile,
     runs: Vec<RunInfo>,
-    form: PhantomData<F>,
 }
 
-impl<'s, F: Form> Spill<'s, F> {
+impl<'s> Spill<'s> {
     /// Takes no more than so much memory, but for a least that is worth a file; `name` is a part of those
     /// of its files, which are made `durable`, or need not be.
     pub(super) fn new(
@@ -51,7 +49,7 @@ impl<'s, F: Form> Spill<'s, F> {
         // The pile may have room for twice what is in it.
         let memory_bytes = (memory_bytes / 2).clamp(PILE_BYTES_MIN, PILE_BYTES_MAX);
         let (pile, runs) = (Pile::default(), Vec::new());
-        Self { storage, name, memory_bytes, durable, pile, runs, form: PhantomData }
+        Self { storage, name, memory_bytes, durable, pile, runs }
     }
 
     pub(super) fn push(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), SyncError> {
@@ -105,7 +103,7 @@ mod tests {
         durable: bool,
         held: &Held,
     ) -> Vec<RunInfo> {
-        let mut spill = Spill::<Places>::new(storage, "places-7".to_owned(), memory_bytes, durable);
+        let mut spill = Spill::new(storage, "places-7".to_owned(), memory_bytes, durable);
         for number in 0..RECORDS {
             let record = number * 1_001 % RECORDS;
             spill.push(|out| out.extend_from_slice(&record.to_be_bytes())).unwrap();

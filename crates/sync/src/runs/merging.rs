@@ -4,11 +4,10 @@
 //! that comes first is taken, its run plays against those alone that lost on its way up, one for each level. A heap compares
 //! twice as often, and moves whole keys.
 
+use super::EachRecord;
 use super::form::Form;
 use super::reader::RunReader;
-use super::{EachRecord, GoOn, KeyRange, MergeBudget, Runs, remove_merged};
 use crate::error::SyncError;
-use crate::workdir::RunInfo;
 use crate::workdir::index::prefix;
 use apus_storage::Storage;
 use core::cmp::Ordering;
@@ -20,8 +19,6 @@ pub(crate) struct Merging<'s, F: Form> {
     order: Tournament,
     /// Whether there was a first record. Then the one that was given last is still the first one of its run.
     begun: bool,
-    /// What was made on the way.
-    merged: Vec<RunInfo>,
 }
 
 impl<'s, F: Form> Merging<'s, F> {
@@ -37,19 +34,7 @@ impl<'s, F: Form> Merging<'s, F> {
         }
         let prefixes = readers.iter().map(|reader| prefix(reader.record())).collect();
         let order = Tournament::new(prefixes, |a, b| comes_before(&readers, a, b));
-        Ok(Self { storage, readers, order, begun: false, merged: Vec::new() })
-    }
-
-    /// Of however many runs. While longer ones are made of them, `go_on` is asked every now and then.
-    pub(crate) fn open(
-        storage: &'s dyn Storage,
-        runs: Vec<RunInfo>,
-        budget: MergeBudget,
-        go_on: &GoOn<'_>,
-    ) -> Result<Self, SyncError> {
-        let runs = Runs::<F>::open(storage, runs, budget, go_on)?;
-        let merging = runs.part(KeyRange::ALL)?;
-        Ok(Self { merged: runs.infos(), ..merging })
+        Ok(Self { storage, readers, order, begun: false })
     }
 
     /// Gives all that are left to `each`.
@@ -58,11 +43,6 @@ impl<'s, F: Form> Merging<'s, F> {
             each(record)?;
         }
         Ok(())
-    }
-
-    /// Removes what was made on the way.
-    pub(crate) fn close(self) -> Result<(), SyncError> {
-        remove_merged(self.storage, &self.merged)
     }
 
     /// The run with the first record, while there is one.

@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_128;
 /// Length of a section, unless a record is longer or it is the last one.
 pub(crate) const SECTION_BYTES: usize = 128 << 10;
 
-/// The same of a run that is made in memory, and never read as a whole from anywhere: short, since a place in it is looked for.
+/// The same where places are looked for in a run that is made in memory.
 const HELD_SECTION_BYTES: usize = 16 << 10;
 
 /// XXH3 with 128 bits.
@@ -41,6 +41,12 @@ impl Section {
         // No record is as long as four gigabytes, nor is a section.
         let bytes = records.len() as u32;
         Self { prefix: prefix(records), bytes, checksum: checksum(records) }
+    }
+
+    /// The same where no proof will be asked for: without a checksum.
+    fn unproven(records: &[u8]) -> Self {
+        let bytes = records.len() as u32;
+        Self { prefix: prefix(records), bytes, checksum: Checksum::default() }
     }
 
     /// Whether these are the bytes that it was made of.
@@ -83,9 +89,9 @@ impl Index {
     /// Of a run that stays in memory, where no proof of it is asked for: a single section, without a checksum. None where
     /// it is too long for one.
     pub(crate) fn of_held(run: &[u8]) -> Option<Self> {
-        let bytes = u32::try_from(run.len()).ok()?;
-        let section = Section { prefix: prefix(run), bytes, checksum: Checksum::default() };
-        Some(Self { sections: Vec::from_iter((bytes > 0).then_some(section)) })
+        u32::try_from(run.len()).ok()?;
+        let section = (!run.is_empty()).then(|| Section::unproven(run));
+        Some(Self { sections: Vec::from_iter(section) })
     }
 
     /// Takes the next record of such a run, where a place in it will be looked for.
@@ -94,11 +100,7 @@ impl Index {
             Some(section) if (section.bytes as usize) < HELD_SECTION_BYTES => {
                 section.bytes += record.len() as u32;
             }
-            _ => self.sections.push(Section {
-                prefix: prefix(record),
-                bytes: record.len() as u32,
-                checksum: Checksum::default(),
-            }),
+            _ => self.sections.push(Section::unproven(record)),
         }
     }
 

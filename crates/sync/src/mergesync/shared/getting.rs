@@ -93,7 +93,7 @@ impl<'g> Getting<'g> {
 mod tests {
     use super::*;
     use crate::request::testing::request;
-    use crate::runs::{Coins, MergeBudget, Merging, cut};
+    use crate::runs::{Coins, KeyRange, MergeBudget, Runs, cut};
     use apus_storage::DirStorage;
     use std::sync::atomic::AtomicBool;
 
@@ -132,8 +132,8 @@ mod tests {
         assert!(first.held.is_some() && second.held.is_none());
         let budget = MergeBudget::new(1 << 20);
         for run in [first, second] {
-            let mut coins =
-                Merging::<Coins>::open(&storage, vec![run], budget, &|| Ok(())).unwrap();
+            let run = Runs::<Coins>::open(&storage, vec![run], budget, &|| Ok(())).unwrap();
+            let mut coins = run.part(KeyRange::ALL).unwrap();
             let mut read = 0;
             while coins.next().unwrap().is_some() {
                 read += 1;

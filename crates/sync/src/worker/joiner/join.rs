@@ -10,7 +10,7 @@ use crate::queue::{
 use crate::request::Request;
 use crate::runs::{Answers, Cursor, Form, KeyRange, Leaves, MergeBudget, Places, RunWriter, Runs};
 use crate::workdir::RunInfo;
-use crate::workdir::index::SECTION_BYTES;
+use crate::workdir::index::{SECTION_BYTES, prefix};
 use crate::worker::Hand;
 use crate::worker::scratch::JobFolder;
 use apus_engine::pass::Work;
@@ -125,7 +125,7 @@ impl Leaving<'_> {
             [RunInfo { held: Some(held), .. }] => {
                 let mut run = Cursor::<F>::new(held);
                 for source in sources {
-                    slices.bytes.extend_from_slice(run.below(u64::from(source.range.end) << 32));
+                    slices.bytes.extend_from_slice(run.below(first_behind(source)));
                     slices.end()?;
                 }
                 run.is_over()
@@ -151,8 +151,7 @@ impl Leaving<'_> {
         let mut merged = runs.part(KeyRange::ALL)?;
         merged.next()?;
         for source in sources {
-            let end = source.range.end.to_be_bytes();
-            let is_below = |record: &&[u8]| record[..4] < end[..];
+            let is_below = |record: &&[u8]| prefix(record) < first_behind(source);
             while let Some(record) = merged.current().filter(is_below) {
                 slices.bytes.extend_from_slice(record);
                 merged.next()?;
@@ -163,6 +162,11 @@ impl Leaving<'_> {
         runs.close()?;
         Ok(all_taken)
     }
+}
+
+/// With which number records begin that lie behind a segment: they begin with heights.
+fn first_behind(source: &JoinSource) -> u64 {
+    u64::from(source.range.end) << 32
 }
 
 /// What was found for segments, one after the other, on its way into objects.

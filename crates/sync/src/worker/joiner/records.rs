@@ -42,8 +42,8 @@ impl<'r> Records<'r> {
         let wanted: Vec<(ObjectRef, &Slice)> = sources.iter().flat_map(of_each).collect();
         let parts: Vec<ObjectPart> = wanted.iter().map(part).collect();
         self.hand.parts_in_turn(&parts, 2 * SOURCES_AT_ONCE, &mut |first, got| {
-            expect_pieces(&wanted[first..first + got.len()], &got)?;
             for (place, bytes) in (first..).zip(got) {
+                expect_pieces(&wanted[place], &bytes)?;
                 match place % 2 {
                     0 => self.made.take(bytes),
                     _ => self.spent.take(bytes),
@@ -114,19 +114,14 @@ fn part((object, slice): &(ObjectRef, &Slice)) -> ObjectPart {
     ObjectPart { object: *object, offset: slice.offset, bytes: slice.bytes() }
 }
 
-/// Fails unless these are the bytes of the pieces of each slice.
-fn expect_pieces(slices: &[(ObjectRef, &Slice)], got: &[Vec<u8>]) -> Result<(), SyncError> {
-    for ((object, slice), bytes) in slices.iter().zip(got) {
-        let mut rest = &bytes[..];
-        for (length, digest) in &slice.pieces {
-            let (piece, after) =
-                rest.split_at_checked(*length as usize).ok_or_else(|| changed(object))?;
-            expect_digest(object, digest, piece)?;
-            rest = after;
-        }
-        if !rest.is_empty() {
-            return Err(changed(object));
-        }
+/// Fails unless these are the bytes of a slice's pieces.
+fn expect_pieces((object, slice): &(ObjectRef, &Slice), bytes: &[u8]) -> Result<(), SyncError> {
+    let mut rest = bytes;
+    for (length, digest) in &slice.pieces {
+        let (piece, after) =
+            rest.split_at_checked(*length as usize).ok_or_else(|| changed(object))?;
+        expect_digest(object, digest, piece)?;
+        rest = after;
     }
-    Ok(())
+    if rest.is_empty() { Ok(()) } else { Err(changed(object)) }
 }
