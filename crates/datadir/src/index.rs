@@ -11,7 +11,7 @@ mod write;
 pub use write::{ChainBlock, IndexWriteError, write_block_index};
 
 use crate::index_error::IndexError;
-use crate::leveldb::Database;
+use crate::leveldb::{self, Database};
 use apus_chain::{BlockHash, ReadError, Reader};
 use core::ops::ControlFlow;
 use std::path::Path;
@@ -82,6 +82,12 @@ pub fn read_whole_index(
 ) -> Result<(), IndexError> {
     let dir = blocksdir.join("index");
     entries(&dir, Database::open(&dir)?.with_filters(), visit)
+}
+
+/// Sees that the files of the block index in the folder `index` of `blocksdir` are there and fit together,
+/// without reading what is in its tables: in a second, whatever its size.
+pub fn check_index_files(blocksdir: &Path) -> Result<(), IndexError> {
+    leveldb::check_files(&blocksdir.join("index"))
 }
 
 fn entries(

@@ -4,7 +4,7 @@
 
 use crate::error::ErrorKind;
 use apus_chain::BlockHash;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -87,6 +87,10 @@ impl IndexError {
     /// Opens a file for reading, with its length.
     pub(crate) fn open(path: &Path) -> Result<(File, u64), Self> {
         let open = || {
+            // To open a pipe is to wait for who writes into it.
+            if !fs::metadata(path)?.is_file() {
+                return Err(io::Error::other("it is no regular file"));
+            }
             let file = File::open(path)?;
             let length = file.metadata()?.len();
             Ok((file, length))

@@ -34,8 +34,8 @@ pub use files::{BlockFile, BlockFiles, BlockLocation, chain_folder, network_of};
 pub use foreign::ForeignError;
 pub use index::{
     ChainBlock, IndexEntry, IndexFlags, IndexWriteError, STATUS_FAILED, STATUS_HAVE_DATA,
-    STATUS_HAVE_UNDO, VALID_SCRIPTS, read_index, read_index_flags, read_whole_index,
-    write_block_index,
+    STATUS_HAVE_UNDO, VALID_SCRIPTS, check_index_files, read_index, read_index_flags,
+    read_whole_index, write_block_index,
 };
 pub use index_error::IndexError;
 pub use leveldb::DatabaseError;

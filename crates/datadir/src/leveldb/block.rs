@@ -1,9 +1,9 @@
 //! [`BlockCursor`]: the entries of one block of a table, in order.
 //!
-//! Keys share beginnings with the key before them. The restart points at the end are for binary
-//! search and are only stepped over.
+//! Keys share beginnings with the key before them, but for those at the restart points, of which the
+//! block's end has a list. Look-ups begin at restart points, so each has to be the place of a whole key.
 
-use super::{crc32c, varint};
+use super::{crc32c, varint, varint32};
 use crate::index_error::IndexError;
 use apus_chain::Reader;
 use core::ops::Range;
@@ -12,6 +12,11 @@ use std::path::Path;
 
 /// After each block: the kind of compression and a checksum.
 pub(super) const BLOCK_TAIL: u64 = 5;
+
+/// More than any block by far: one is some kilobytes long, or has one long value.
+const BLOCK_BYTES_MAX: u64 = 1 << 29;
+
+const RESTART: usize = size_of::<u32>();
 
 /// A place in a table.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +29,14 @@ impl Handle {
     pub(super) fn read(reader: &mut Reader<'_>) -> Option<Self> {
         Some(Self { offset: varint(reader)?, size: varint(reader)? })
     }
+
+    /// The one that is all of a value.
+    pub(super) fn whole(value: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(value);
+        let handle = Self::read(&mut reader)?;
+        reader.finish().ok()?;
+        Some(handle)
+    }
 }
 
 pub(super) struct BlockCursor {
@@ -31,6 +44,8 @@ pub(super) struct BlockCursor {
     /// Where the entries end and the restart points begin.
     entries_end: usize,
     position: usize,
+    /// The restart points that are not reached yet, in `bytes`.
+    restarts: Range<usize>,
     key: Vec<u8>,
 }
 
@@ -45,15 +60,27 @@ impl BlockCursor {
         let bytes = read_block(path, file, length, handle)?;
         let no_end = || IndexError::corrupt(path, handle.offset, "a block has no end");
         let entries_end = restarts_start(&bytes).ok_or_else(no_end)?;
-        Ok(Self { bytes, entries_end, position: 0, key: Vec::new() })
+        let restarts = entries_end..bytes.len() - RESTART;
+        Ok(Self { bytes, entries_end, position: 0, restarts, key: Vec::new() })
     }
 
     /// Moves to the next entry: where its value lies in the block, or `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<Range<usize>>, &'static str> {
         if self.position == self.entries_end {
-            return Ok(None);
+            // A block without entries has one restart point nevertheless.
+            let rest = self.restarts.len() / RESTART;
+            let is_none_left = rest == usize::from(self.position == 0)
+                && self.next_restart().is_none_or(|restart| restart == 0);
+            return if is_none_left { Ok(None) } else { Err(NO_RESTART) };
         }
-        self.advance().ok_or("an entry runs past its block").map(Some)
+        let restart = self.next_restart();
+        let is_restart = restart == Some(self.position);
+        if is_restart {
+            self.restarts.start += RESTART;
+        } else if self.position == 0 || restart.is_some_and(|restart| restart < self.position) {
+            return Err(NO_RESTART);
+        }
+        self.advance(is_restart).map(Some)
     }
 
     /// The key of the entry that [`next`](Self::next) moved to.
@@ -65,23 +92,37 @@ impl BlockCursor {
         &self.bytes[range]
     }
 
-    fn advance(&mut self) -> Option<Range<usize>> {
-        let mut reader = Reader::new(&self.bytes[self.position..self.entries_end]);
-        let shared = usize::try_from(varint(&mut reader)?).ok()?;
-        let own = usize::try_from(varint(&mut reader)?).ok()?;
-        let value = usize::try_from(varint(&mut reader)?).ok()?;
-        let own = reader.take(own).ok()?;
-        let start = self.position + reader.position();
-        reader.take(value).ok()?;
-        if shared > self.key.len() {
-            return None;
+    fn next_restart(&self) -> Option<usize> {
+        let point = self.bytes[self.restarts.clone()].first_chunk()?;
+        usize::try_from(u32::from_le_bytes(*point)).ok()
+    }
+
+    fn advance(&mut self, is_restart: bool) -> Result<Range<usize>, &'static str> {
+        let (shared, own, start, end) = self.entry().ok_or("an entry runs past its block")?;
+        if is_restart && shared > 0 {
+            return Err(NO_RESTART);
         }
         self.key.truncate(shared);
-        self.key.extend_from_slice(own);
-        self.position = start + value;
-        Some(start..self.position)
+        self.key.extend_from_slice(&self.bytes[own..start]);
+        self.position = end;
+        Ok(start..end)
+    }
+
+    /// How many bytes the key of the entry here shares, and where its own begin, its value, and what follows.
+    fn entry(&self) -> Option<(usize, usize, usize, usize)> {
+        let mut reader = Reader::new(&self.bytes[self.position..self.entries_end]);
+        let shared = varint32(&mut reader)?;
+        let own = varint32(&mut reader)?;
+        let value = varint32(&mut reader)?;
+        let own_start = self.position + reader.position();
+        reader.take(own).ok()?;
+        let start = self.position + reader.position();
+        reader.take(value).ok()?;
+        (shared <= self.key.len()).then_some((shared, own_start, start, start + value))
     }
 }
+
+const NO_RESTART: &str = "a block has a restart point where no whole key stands";
 
 /// Reads any block of a table that has `length` bytes, and compares its checksum.
 pub(super) fn read_block(
@@ -97,6 +138,9 @@ pub(super) fn read_block(
     if end > length {
         return Err(outside());
     }
+    if whole > BLOCK_BYTES_MAX {
+        return Err(corrupt("a block is far longer than any"));
+    }
     let mut bytes = vec![0; usize::try_from(whole).map_err(|_| outside())?];
     IndexError::read(path, file, &mut bytes, handle.offset)?;
     let sum = bytes.split_off(bytes.len() - 4);
@@ -110,9 +154,9 @@ pub(super) fn read_block(
     Ok(bytes)
 }
 
-/// The block ends in restart points of four bytes and their count.
+/// The block ends in restart points of four bytes, at least one, and their count.
 fn restarts_start(bytes: &[u8]) -> Option<usize> {
     let (rest, count) = bytes.split_last_chunk()?;
-    let points = usize::try_from(u32::from_le_bytes(*count)).ok()?.checked_mul(4)?;
-    rest.len().checked_sub(points)
+    let count = usize::try_from(u32::from_le_bytes(*count)).ok().filter(|count| *count > 0)?;
+    rest.len().checked_sub(count.checked_mul(RESTART)?)
 }

@@ -23,7 +23,7 @@ const PROBES: u8 = 6;
 const BITS_MIN: usize = 64;
 
 /// A filter is for blocks that begin within the same 2^11 bytes.
-const BASE_LOG2: u8 = 11;
+pub(super) const BASE_LOG2: u8 = 11;
 
 #[derive(Default)]
 pub(super) struct FilterWriter {
@@ -175,7 +175,7 @@ impl Hash {
 }
 
 /// LevelDB's hash of a key, with the seed of its bloom filter.
-fn hash(key: &[u8]) -> u32 {
+pub(super) fn hash(key: &[u8]) -> u32 {
     let (words, rest) = key.as_chunks();
     let mut hash = Hash::of_length(key.len());
     for word in words {

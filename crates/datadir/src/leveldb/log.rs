@@ -3,7 +3,8 @@
 //!
 //! A log is cut into blocks of 32 KiB; a record is one fragment or several, none across blocks,
 //! each with checksum, length and kind. An unfinished record at the end is what a crash, or a
-//! node writing right now, leaves behind, and counts as the end. Anything else wrong is an error.
+//! node writing right now, leaves behind, and counts as the end, exactly where it does for LevelDB.
+//! Anything else wrong is an error.
 
 use super::crc32c;
 use crate::index_error::IndexError;
@@ -57,18 +58,26 @@ impl LogReader {
             let &[c0, c1, c2, c3, l0, l1, kind] = head else { return Ok(None) };
             let length = usize::from(u16::from_le_bytes([l0, l1]));
             if kind == 0 && length == 0 {
+                if begun.is_some() {
+                    return Err(self.corrupt(at, "a log record breaks off"));
+                }
                 // Space that a file system set aside.
                 self.position = self.block.len();
                 continue;
             }
             let Some(data) = rest.get(..length) else {
-                if self.start + self.block.len() as u64 == self.length {
+                // Of a whole block LevelDB does not know whether it is the last.
+                if self.block.len() < BLOCK {
                     return Ok(None);
                 }
                 return Err(self.corrupt(at, "a log record runs past its block"));
             };
             if u32::from_le_bytes([c0, c1, c2, c3]) != crc32c::masked(&[kind], data) {
                 return Err(self.corrupt(at, "a log record has a wrong checksum"));
+            }
+            // Old versions of LevelDB began a record at the end of a block, and again in the next one.
+            if matches!(kind, FULL | FIRST) && record.is_empty() {
+                begun = None;
             }
             let fits = matches!(kind, FULL | FIRST) == begun.is_none();
             if !fits || !(FULL..=LAST).contains(&kind) {

@@ -1,15 +1,18 @@
 //! [`Manifest`]: which tables and logs make up the database, from `CURRENT` and the file that it
 //! names; and [`first_record`], which makes the one record of a new database's manifest.
 //!
-//! A manifest is a log of edits; only their sum matters here.
+//! A manifest is a log of edits; only their sum matters here. It is formed as LevelDB forms it, and
+//! where LevelDB could come to another one, the manifest is damaged.
 
+use super::internal_key::{InternalKey, SEQUENCE_MAX};
+use super::levels::{Change, FILE_NUMBER_MAX, Fault, Levels, LiveTable, level};
 use super::log::LogReader;
 use super::seal::Made;
-use super::{prefixed, put_varint, split_internal, varint};
+use super::table::table_path;
+use super::{prefixed, put_varint, varint};
 use crate::index_error::IndexError;
 use apus_chain::Reader;
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The order of the keys.
 const COMPARATOR: &[u8] = b"leveldb.BytewiseComparator";
@@ -27,87 +30,119 @@ const FIELD_PREV_LOG_NUMBER: u64 = 9;
 /// More than this no manifest has: it starts anew whenever a node starts.
 const MANIFEST_BYTES_MAX: u64 = 256 << 20;
 
-/// A table that is part of the database.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct LiveTable {
-    pub(super) number: u64,
-    /// Length in bytes.
-    pub(super) length: u64,
-    /// The first user key in it.
-    pub(super) smallest: Vec<u8>,
-}
-
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Manifest {
     /// Logs from this number on have entries that no table has.
     pub(super) log_number: u64,
     /// One more such log, from before LevelDB 1.3; 0 for none.
     pub(super) prev_log_number: u64,
-    tables: BTreeMap<u64, LiveTable>,
+    /// No entry of a table is newer.
+    pub(super) last_sequence: u64,
+    /// Those first in which a look-up is made first.
+    pub(super) tables: Vec<LiveTable>,
 }
 
 impl Manifest {
     pub(super) fn read(dir: &Path) -> Result<Self, IndexError> {
-        let path = dir.join(current_name(dir)?);
-        let mut log = LogReader::open(&path, MANIFEST_BYTES_MAX)?;
-        let (mut manifest, mut record) = (Self::default(), Vec::new());
+        let (name, number) = current_name(dir)?;
+        let mut log = LogReader::open(&dir.join(name), MANIFEST_BYTES_MAX)?;
+        let (mut edits, mut record) = (Edits::default(), Vec::new());
         let mut empty = true;
         while let Some(at) = log.next(&mut record)? {
-            manifest.apply(&record).map_err(|what| log.corrupt(at, what))?;
+            edits.apply(&record).map_err(|what| log.corrupt(at, what))?;
             empty = false;
         }
         if empty {
             return Err(log.corrupt(0, "the manifest has no record"));
         }
-        Ok(manifest)
+        edits.check_numbers(number).map_err(|what| log.corrupt(0, what))?;
+        edits
+            .into_manifest()
+            .map_err(|Fault { table, what }| IndexError::corrupt(&table_path(dir, table), 0, what))
     }
+}
 
-    pub(super) fn into_tables(self) -> Vec<LiveTable> {
-        self.tables.into_values().collect()
-    }
+/// The sum of the records so far.
+#[derive(Default)]
+struct Edits {
+    log_number: Option<u64>,
+    prev_log_number: u64,
+    next_file: Option<u64>,
+    last_sequence: Option<u64>,
+    levels: Levels,
+}
 
+impl Edits {
     fn apply(&mut self, record: &[u8]) -> Result<(), &'static str> {
-        let mut reader = Reader::new(record);
+        let (mut reader, mut change) = (Reader::new(record), Change::default());
         while reader.remaining() > 0 {
-            self.apply_field(&mut reader).ok_or("a manifest record cannot be read")??;
+            self.apply_field(&mut reader, &mut change)
+                .ok_or("a manifest record cannot be read")??;
         }
-        Ok(())
+        self.levels.apply(change)
     }
 
     /// `None` where the bytes run out.
-    fn apply_field(&mut self, reader: &mut Reader<'_>) -> Option<Result<(), &'static str>> {
+    fn apply_field(
+        &mut self,
+        reader: &mut Reader<'_>,
+        change: &mut Change,
+    ) -> Option<Result<(), &'static str>> {
         match varint(reader)? {
             FIELD_COMPARATOR => {
                 if prefixed(reader)? != COMPARATOR {
                     return Some(Err("the keys are in an order that this program does not know"));
                 }
             }
-            FIELD_LOG_NUMBER => self.log_number = varint(reader)?,
-            // The next file's number and the last sequence number are for writers.
-            FIELD_NEXT_FILE | FIELD_LAST_SEQUENCE => {
-                varint(reader)?;
-            }
+            FIELD_LOG_NUMBER => self.log_number = Some(varint(reader)?),
+            FIELD_NEXT_FILE => self.next_file = Some(varint(reader)?),
+            FIELD_LAST_SEQUENCE => self.last_sequence = Some(varint(reader)?),
             // Where compaction goes on: a level and a key.
             FIELD_COMPACT_POINTER => {
-                varint(reader)?;
-                prefixed(reader)?;
+                level(varint(reader)?)?;
+                InternalKey::read(prefixed(reader)?)?;
             }
             FIELD_DELETED_FILE => {
-                let _level = varint(reader)?;
-                self.tables.remove(&varint(reader)?);
+                change.removed.insert((level(varint(reader)?)?, varint(reader)?));
             }
             FIELD_NEW_FILE => {
-                let _level = varint(reader)?;
+                let level = level(varint(reader)?)?;
                 let (number, length) = (varint(reader)?, varint(reader)?);
-                let (smallest, _) = split_internal(prefixed(reader)?)?;
-                prefixed(reader)?;
-                let table = LiveTable { number, length, smallest: smallest.to_vec() };
-                self.tables.insert(number, table);
+                let smallest = InternalKey::read(prefixed(reader)?)?;
+                let largest = InternalKey::read(prefixed(reader)?)?;
+                let table = LiveTable { number, length, smallest, largest, place: 0 };
+                change.added.push((level, table));
             }
             FIELD_PREV_LOG_NUMBER => self.prev_log_number = varint(reader)?,
             _ => return Some(Err("a manifest record has an unknown field")),
         }
         Some(Ok(()))
+    }
+
+    /// Expects the numbers without which LevelDB opens nothing, and room for those that it gives out
+    /// next: it would write over files whose numbers are not below the next one.
+    fn check_numbers(&self, manifest: u64) -> Result<(), &'static str> {
+        let (Some(log), Some(next), Some(sequence)) =
+            (self.log_number, self.next_file, self.last_sequence)
+        else {
+            return Err("the manifest lacks a number that LevelDB needs");
+        };
+        if next > FILE_NUMBER_MAX || sequence > SEQUENCE_MAX {
+            return Err("the manifest has a number that no node comes to");
+        }
+        if manifest.max(log).max(self.prev_log_number) >= next {
+            return Err("the manifest has a number for its next file that is taken");
+        }
+        Ok(())
+    }
+
+    fn into_manifest(self) -> Result<Manifest, Fault> {
+        Ok(Manifest {
+            log_number: self.log_number.unwrap_or_default(),
+            prev_log_number: self.prev_log_number,
+            last_sequence: self.last_sequence.unwrap_or_default(),
+            tables: self.levels.into_tables(self.next_file.unwrap_or_default())?,
+        })
     }
 }
 
@@ -149,9 +184,9 @@ fn put_prefixed(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// The manifest's name. Only a name of the right form is followed, so that a damaged `CURRENT`
-/// leads nowhere else.
-fn current_name(dir: &Path) -> Result<PathBuf, IndexError> {
+/// The manifest's name and number. Only a name of the right form is followed, so that a damaged
+/// `CURRENT` leads nowhere else.
+fn current_name(dir: &Path) -> Result<(String, u64), IndexError> {
     let path = dir.join("CURRENT");
     let (file, length) = match IndexError::open(&path) {
         Err(IndexError::Vanished { .. }) => {
@@ -166,8 +201,6 @@ fn current_name(dir: &Path) -> Result<PathBuf, IndexError> {
     IndexError::read(&path, &file, text, 0)?;
     let name = core::str::from_utf8(text).ok().and_then(|text| text.strip_suffix('\n'));
     let digits = name.and_then(|name| name.strip_prefix("MANIFEST-")).unwrap_or_default();
-    if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
-        return Err(wrong());
-    }
-    Ok(PathBuf::from(name.unwrap_or_default()))
+    let number = super::number(digits).ok_or_else(wrong)?;
+    Ok((name.unwrap_or_default().to_owned(), number))
 }

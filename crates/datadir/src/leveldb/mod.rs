@@ -7,6 +7,11 @@
 //! checked against its file before memory is taken for it, every checksum is verified, and damage
 //! ends in an error.
 //!
+//! A node reads its database in two ways: it goes over all keys, and it looks single ones up. What is
+//! read here is what both give. Where they could differ, or LevelDB could take a file otherwise than it
+//! is taken here, the database is damaged, whatever its checksums say. `scripts/soak --kind leveldb`
+//! holds this against LevelDB itself.
+//!
 //! Both know LevelDB's bytewise key order and uncompressed tables, which is what Bitcoin Core
 //! writes, and only go from the first key to the last. Neither changes a database that exists.
 //!
@@ -18,10 +23,14 @@ mod block_writer;
 mod crc32c;
 mod error;
 mod filter;
+mod filter_reader;
+mod internal_key;
 mod key;
+mod levels;
 mod log;
 mod manifest;
 mod memory;
+mod merge;
 mod pipe;
 mod seal;
 mod table;
@@ -34,13 +43,14 @@ mod writer_tests;
 
 use crate::index_error::IndexError;
 use apus_chain::Reader;
-use core::cmp::Reverse;
 use core::ops::ControlFlow;
-use manifest::{LiveTable, Manifest};
+use internal_key::InternalKey;
+use levels::LiveTable;
+use manifest::Manifest;
 use memory::Memory;
-use std::collections::BinaryHeap;
+use merge::{Merge, Version};
 use std::path::{Path, PathBuf};
-use table::TableCursor;
+use table::TableFile;
 
 pub(crate) use crc32c::masked as masked_crc32c;
 pub use error::DatabaseError;
@@ -55,6 +65,7 @@ pub(crate) struct Database {
     dir: PathBuf,
     tables: Vec<LiveTable>,
     memory: Memory,
+    last_sequence: u64,
     /// Whether the blocks that only look-ups use are checked, too.
     filters: bool,
 }
@@ -62,27 +73,29 @@ pub(crate) struct Database {
 /// So often the list of files is read anew where a node at work changed it meanwhile.
 const ATTEMPTS: u32 = 100;
 
-/// A version of a key: `tag` is the sequence number, shifted by 8, and the kind of entry. The
-/// newest version of the smallest key comes first.
-type Head = Reverse<(Vec<u8>, Reverse<u64>, usize)>;
-
 /// Kinds of entries, the low byte of a tag.
 const KIND_DELETE: u8 = 0;
 const KIND_PUT: u8 = 1;
 
 impl Database {
-    /// Reads the manifest and the log in `dir`.
+    /// Reads the manifest and the logs in `dir`, and sees that the tables are there, whole by their
+    /// lengths and ends, and lie as LevelDB puts them.
     ///
-    /// A node at work may turn a log into a table between the two: then neither would have what was in it, so
+    /// A node at work may turn a log into a table meanwhile: then neither would have what was in it, so
     /// they are read until the manifest stays as it was.
     pub(crate) fn open(dir: &Path) -> Result<Self, IndexError> {
         let mut manifest = Manifest::read(dir)?;
         for _ in 0..ATTEMPTS {
-            let memory = Memory::read(dir, &manifest);
+            let found = Memory::read(dir, &manifest).and_then(|memory| {
+                manifest.tables.iter().try_for_each(|it| TableFile::open(dir, it).map(drop))?;
+                Ok(memory)
+            });
             let after = Manifest::read(dir)?;
             if after == manifest {
-                let tables = manifest.into_tables();
-                return Ok(Self { dir: dir.to_owned(), tables, memory: memory?, filters: false });
+                let (memory, tables) = (found?, manifest.tables);
+                let last_sequence = manifest.last_sequence.max(memory.last_sequence);
+                let dir = dir.to_owned();
+                return Ok(Self { dir, tables, memory, last_sequence, filters: false });
             }
             manifest = after;
         }
@@ -94,86 +107,51 @@ impl Database {
         Self { filters: true, ..self }
     }
 
-    /// Visits every key once, in bytewise order, with its newest value.
+    /// Visits every key once, in bytewise order, with its newest value. What was visited holds once this has
+    /// ended without an error.
     pub(crate) fn for_each(self, visit: &mut Visit<'_>) -> Result<(), IndexError> {
-        let mut sources = Vec::with_capacity(self.tables.len() + 1);
-        let mut heads = BinaryHeap::new();
-        for table in self.tables {
-            // Until its turn comes a table is only its smallest key, before all versions of it.
-            heads.push(Reverse((table.smallest.clone(), Reverse(u64::MAX), sources.len())));
-            sources.push(Source::Closed(table));
-        }
-        let mut memory = Source::Memory(self.memory);
-        let mut scratch = Entry::default();
-        if memory.next(&mut scratch)? {
-            heads.push(scratch.head(sources.len()));
-        }
-        // Values of the entries in `heads`, by source.
-        let mut values = vec![Vec::new(); sources.len() + 1];
-        values[sources.len()] = core::mem::take(&mut scratch.value);
-        sources.push(memory);
-        let mut last: Option<Vec<u8>> = None;
-        while let Some(Reverse((key, Reverse(tag), source))) = heads.pop() {
-            let opened = sources[source].open_if_closed(&self.dir, self.filters)?;
-            if !opened && last.as_ref() != Some(&key) {
-                if tag as u8 == KIND_PUT && visit(&key, &values[source])?.is_break() {
-                    return Ok(());
+        let mut merge = Merge::new(self);
+        let (mut last, mut last_place) = (InternalKey::default(), None);
+        while let Some(Version { key, value, place }) = merge.next()? {
+            let newer = last_place.filter(|_| last.user == key.user);
+            if let Some(newer_place) = newer {
+                if let Some(what) = conflict(&last, newer_place, key, place) {
+                    return Err(IndexError::corrupt(merge.path(), 0, what));
                 }
-                last = Some(key);
+            } else if key.tag.0 as u8 == KIND_PUT && visit(&key.user, value)?.is_break() {
+                return Ok(());
             }
-            core::mem::swap(&mut scratch.value, &mut values[source]);
-            if sources[source].next(&mut scratch)? {
-                heads.push(scratch.head(source));
-            } else {
-                sources[source] = Source::Done;
-            }
-            core::mem::swap(&mut scratch.value, &mut values[source]);
+            last.clone_from(key);
+            last_place = Some(place);
         }
         Ok(())
     }
 }
 
-/// One version of one key.
+/// Sees that all is there that a database in `dir` says it has, and fits together, without reading what is
+/// in the tables: fast, whatever its size.
+pub(crate) fn check_files(dir: &Path) -> Result<(), IndexError> {
+    Database::open(dir).map(drop)
+}
+
+/// Why a look-up could find another version of a key than the newest.
+fn conflict(
+    newer: &InternalKey,
+    newer_place: usize,
+    older: &InternalKey,
+    place: usize,
+) -> Option<&'static str> {
+    if newer.tag.0 >> 8 == older.tag.0 >> 8 {
+        return Some("a version of a key is there twice");
+    }
+    (place < newer_place).then_some("a look-up finds an old version of a key here, not the newest")
+}
+
+/// One version of one key, and its value.
 #[derive(Default)]
 struct Entry {
-    key: Vec<u8>,
-    tag: u64,
+    key: InternalKey,
     value: Vec<u8>,
-}
-
-impl Entry {
-    fn head(&mut self, source: usize) -> Head {
-        Reverse((core::mem::take(&mut self.key), Reverse(self.tag), source))
-    }
-}
-
-/// Something that gives entries in order.
-enum Source {
-    Closed(LiveTable),
-    Table(Box<TableCursor>),
-    Memory(Memory),
-    Done,
-}
-
-impl Source {
-    fn open_if_closed(&mut self, dir: &Path, filters: bool) -> Result<bool, IndexError> {
-        let Self::Closed(table) = self else { return Ok(false) };
-        let cursor = TableCursor::open(dir, table)?;
-        if filters {
-            cursor.check_filters()?;
-        }
-        *self = Self::Table(Box::new(cursor));
-        Ok(true)
-    }
-
-    /// Moves to the next entry, which replaces `entry`; false at the end.
-    fn next(&mut self, entry: &mut Entry) -> Result<bool, IndexError> {
-        match self {
-            Self::Table(cursor) => cursor.next(entry),
-            Self::Memory(memory) => Ok(memory.next(entry)),
-            Self::Closed(_) | Self::Done => Ok(false),
-        }
-    }
 }
 
 /// LevelDB's varint: groups of seven bits, least significant first.
@@ -183,8 +161,10 @@ fn varint(reader: &mut Reader<'_>) -> Option<u64> {
         let byte = reader.u8().ok()?;
         value |= u64::from(byte & 0x7f).checked_shl(shift)?;
         if byte & 0x80 == 0 {
-            // The tenth group has one bit left.
-            return (shift < 63 || byte <= 1).then_some(value);
+            // The tenth group has one bit left. LevelDB writes no group that adds nothing, and reads such
+            // numbers in more than one way.
+            let is_short = shift == 0 || byte != 0;
+            return (is_short && (shift < 63 || byte <= 1)).then_some(value);
         }
     }
     None
@@ -199,14 +179,19 @@ fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
+/// A varint where LevelDB takes 32 bits of it, for a length.
+fn varint32(reader: &mut Reader<'_>) -> Option<usize> {
+    u32::try_from(varint(reader)?).ok()?.try_into().ok()
+}
+
 /// A length, then as many bytes.
 fn prefixed<'a>(reader: &mut Reader<'a>) -> Option<&'a [u8]> {
-    let length = usize::try_from(varint(reader)?).ok()?;
+    let length = varint32(reader)?;
     reader.take(length).ok()
 }
 
-/// An internal key: the user's key, then the tag.
-fn split_internal(key: &[u8]) -> Option<(&[u8], u64)> {
-    let (user, tag) = key.split_last_chunk()?;
-    Some((user, u64::from_le_bytes(*tag)))
+/// The number in a file's name, which has digits alone.
+fn number(digits: &str) -> Option<u64> {
+    let are_digits = digits.bytes().all(|digit| digit.is_ascii_digit());
+    digits.parse().ok().filter(|_| are_digits)
 }

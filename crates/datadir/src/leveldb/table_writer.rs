@@ -225,10 +225,11 @@ fn successor(start: &[u8]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Entry;
+    use super::super::internal_key::InternalKey;
     use super::super::manifest::Manifest;
     use super::super::seal::TableSealer;
     use super::super::table::TableCursor;
-    use super::super::{Entry, split_internal};
     use super::*;
     use proptest::prelude::*;
     use std::fs;
@@ -240,8 +241,8 @@ mod tests {
         let mut tables = 0;
         for folder in ["chainstate", "blocks/index"] {
             let dir = crate::testing::fixtures().join("regtest-315/regtest").join(folder);
-            for table in Manifest::read(&dir).unwrap().into_tables() {
-                let mut cursor = TableCursor::open(&dir, &table).unwrap();
+            for table in Manifest::read(&dir).unwrap().tables {
+                let mut cursor = TableCursor::open(&dir, table.clone(), u64::MAX, true).unwrap();
                 let (mut writer, mut sealer) = (TableWriter::new(4096), TableSealer::default());
                 let (mut entry, mut key) = (Entry::default(), TaggedKey::default());
                 let mut bytes = Vec::new();
@@ -251,9 +252,9 @@ mod tests {
                 };
                 while cursor.next(&mut entry).unwrap() {
                     // Where a key comes twice the newer version is the first.
-                    key.set(&entry.key, entry.tag);
+                    key.set(&entry.key.user, entry.key.tag.0);
                     let follows = writer.follow(&key);
-                    assert!(follows.above || writer.last() == Some(&entry.key[..]));
+                    assert!(follows.above || writer.last() == Some(&entry.key.user[..]));
                     let ended = writer.put(&key, follows, &entry.value, Obfuscation::NONE);
                     if ended && writer.ready() > 20_000 {
                         seal(writer.take(Piece::default()));
@@ -267,8 +268,8 @@ mod tests {
                 let name = format!("{:06}.ldb", table.number);
                 assert!(bytes == fs::read(dir.join(&name)).unwrap(), "{folder}/{name}");
                 assert_eq!(made.length, table.length);
-                assert_eq!(split_internal(&made.smallest).unwrap().0, table.smallest);
-                assert_eq!(split_internal(&made.largest).unwrap().0, entry.key);
+                assert_eq!(InternalKey::read(&made.smallest), Some(table.smallest));
+                assert_eq!(InternalKey::read(&made.largest), Some(entry.key));
                 tables += 1;
             }
         }

@@ -1,0 +1,185 @@
+// Says what LevelDB makes of a folder: Bitcoin Core's copy of it, with Core's options, assertions and all.
+//
+// `scripts/leveldb` builds it. A request is the folder's path on a line, how many keys follow on another, and
+// the keys in hex, one a line. The folder is opened and changed, so it has to be a copy. The answer is some
+// lines, and `end`:
+//
+//   iterated KEY VALUE    an entry, going from the first to the last
+//   found KEY VALUE       a look-up, of the keys of the request and of all that were iterated
+//   absent KEY            the same, where it found none
+//   sought KEY            going to the key found it
+//   error WHAT            LevelDB said so
+//   changed WHAT          the answers are others after the database was written to, compacted and opened anew
+//   crashed SIGNAL        an assertion failed, or worse, or it took too long
+//
+// Each request has a process of its own, so that none can end the others.
+
+#include <leveldb/cache.h>
+#include <leveldb/db.h>
+#include <leveldb/filter_policy.h>
+#include <leveldb/iterator.h>
+#include <leveldb/options.h>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fcntl.h>
+#include <iostream>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace {
+
+// A case takes milliseconds.
+constexpr unsigned SECONDS_MAX{60};
+
+// What Core gives its block index (Core `dbwrapper.cpp`, `GetOptions`).
+constexpr size_t CACHE_BYTES{2 << 20};
+constexpr size_t FILE_BYTES_MAX{32 << 20};
+
+// No entry of a case has it.
+const std::string NEW_KEY{"\xff new"};
+
+std::string Hex(const leveldb::Slice& bytes)
+{
+    static const char digits[]{"0123456789abcdef"};
+    std::string text;
+    for (size_t at{0}; at < bytes.size(); ++at) {
+        const auto byte{static_cast<unsigned char>(bytes[at])};
+        text += digits[byte >> 4];
+        text += digits[byte & 15];
+    }
+    // So that a line has as many words whatever they are.
+    return text.empty() ? "-" : text;
+}
+
+std::string Unhex(const std::string& text)
+{
+    std::string bytes;
+    for (size_t at{0}; at + 1 < text.size(); at += 2) {
+        bytes += static_cast<char>(std::stoi(text.substr(at, 2), nullptr, 16));
+    }
+    return bytes;
+}
+
+leveldb::Options CoreOptions()
+{
+    leveldb::Options options;
+    options.block_cache = leveldb::NewLRUCache(CACHE_BYTES / 2);
+    options.write_buffer_size = CACHE_BYTES / 4;
+    options.filter_policy = leveldb::NewBloomFilterPolicy(10);
+    options.compression = leveldb::kNoCompression;
+    options.paranoid_checks = true;
+    options.create_if_missing = true;
+    options.max_file_size = FILE_BYTES_MAX;
+    return options;
+}
+
+std::string Error(const leveldb::Status& status) { return "error " + status.ToString() + "\n"; }
+
+// All entries, by going over them and by looking them up.
+std::string Read(leveldb::DB& db, const std::vector<std::string>& asked)
+{
+    leveldb::ReadOptions look_up, over_all;
+    look_up.verify_checksums = over_all.verify_checksums = true;
+    over_all.fill_cache = false;
+    std::string said;
+    std::set<std::string> keys(asked.begin(), asked.end());
+    std::unique_ptr<leveldb::Iterator> iterator{db.NewIterator(over_all)};
+    for (iterator->SeekToFirst(); iterator->Valid(); iterator->Next()) {
+        said += "iterated " + Hex(iterator->key()) + " " + Hex(iterator->value()) + "\n";
+        keys.insert(iterator->key().ToString());
+    }
+    if (!iterator->status().ok()) said += Error(iterator->status());
+    for (const auto& key : keys) {
+        std::string value;
+        const auto status{db.Get(look_up, key, &value)};
+        if (status.ok()) {
+            said += "found " + Hex(key) + " " + Hex(value) + "\n";
+        } else if (status.IsNotFound()) {
+            said += "absent " + Hex(key) + "\n";
+        } else {
+            said += Error(status);
+        }
+        iterator->Seek(key);
+        if (iterator->Valid() && iterator->key() == leveldb::Slice(key)) {
+            said += "sought " + Hex(key) + "\n";
+        }
+    }
+    if (!iterator->status().ok()) said += Error(iterator->status());
+    return said;
+}
+
+std::string OpenAndRead(const std::string& folder, const std::vector<std::string>& asked)
+{
+    const auto options{CoreOptions()};
+    leveldb::DB* opened;
+    auto status{leveldb::DB::Open(options, folder, &opened)};
+    if (!status.ok()) return Error(status);
+    std::unique_ptr<leveldb::DB> db{opened};
+    std::string said{Read(*db, asked)};
+    if (said.find("error ") != std::string::npos) return said;
+
+    const auto now{[&](const char* when) {
+        const auto again{Read(*db, asked)};
+        if (again != said) said += std::string{"changed "} + when + "\n" + again;
+    }};
+    // What a node does to it sooner or later must change nothing of it.
+    leveldb::WriteOptions sync;
+    sync.sync = true;
+    std::string value;
+    status = db->Put(sync, NEW_KEY, "new");
+    if (status.ok()) status = db->Get({}, NEW_KEY, &value);
+    if (status.ok()) status = db->Delete(sync, NEW_KEY);
+    if (!status.ok()) return said + Error(status);
+    now("after a write");
+    db->CompactRange(nullptr, nullptr);
+    now("after a compaction");
+    db.reset();
+    status = leveldb::DB::Open(options, folder, &opened);
+    if (!status.ok()) return said + Error(status);
+    db.reset(opened);
+    now("after it was opened anew");
+    db.reset();
+    return said;
+}
+
+void Answer(const std::string& folder, const std::vector<std::string>& asked)
+{
+    std::cout.flush();
+    const pid_t child{fork()};
+    if (child < 0) {
+        std::perror("fork");
+        std::exit(1);
+    }
+    if (child == 0) {
+        alarm(SECONDS_MAX);
+        // An assertion that fails says so.
+        dup2(open("/dev/null", O_WRONLY), STDERR_FILENO);
+        std::cout << OpenAndRead(folder, asked);
+        std::cout.flush();
+        _exit(0);
+    }
+    int status{0};
+    waitpid(child, &status, 0);
+    if (WIFSIGNALED(status)) std::cout << "crashed " << WTERMSIG(status) << "\n";
+    std::cout << "end" << std::endl;
+}
+
+} // namespace
+
+int main()
+{
+    std::string folder, count, key;
+    while (std::getline(std::cin, folder) && std::getline(std::cin, count)) {
+        std::vector<std::string> asked;
+        for (int left{std::stoi(count)}; left > 0 && std::getline(std::cin, key); --left) {
+            asked.push_back(key == "-" ? "" : Unhex(key));
+        }
+        Answer(folder, asked);
+    }
+}
