@@ -12,6 +12,9 @@
 //   changed WHAT          the answers are others after the database was written to, compacted and opened anew
 //   crashed SIGNAL        an assertion failed, or worse, or it took too long
 //
+// A folder `make PATH` is no database yet, and the one key is a seed: LevelDB makes it, by random writes that come to
+// lie on several levels, with old versions that were kept for who still read them, and is killed in the end or not.
+//
 // Each request has a process of its own, so that none can end the others.
 
 #include <leveldb/cache.h>
@@ -19,6 +22,7 @@
 #include <leveldb/filter_policy.h>
 #include <leveldb/iterator.h>
 #include <leveldb/options.h>
+#include <leveldb/write_batch.h>
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -28,6 +32,7 @@
 #include <fcntl.h>
 #include <iostream>
 #include <memory>
+#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -148,6 +153,55 @@ std::string OpenAndRead(const std::string& folder, const std::vector<std::string
     return said;
 }
 
+// So small that little makes much of them.
+leveldb::Options SmallOptions()
+{
+    auto options{CoreOptions()};
+    options.write_buffer_size = 64 << 10;
+    options.max_file_size = 1 << 20;
+    return options;
+}
+
+std::string Make(const std::string& folder, const std::string& seed)
+{
+    std::mt19937_64 random{std::stoull(seed)};
+    const auto below{[&](uint64_t bound) { return random() % bound; }};
+    const auto keys{20 + below(3000)};
+    for (auto left{1 + below(3)}; left > 0; --left) {
+        leveldb::DB* opened;
+        auto status{leveldb::DB::Open(SmallOptions(), folder, &opened)};
+        if (!status.ok()) return Error(status);
+        std::unique_ptr<leveldb::DB> db{opened};
+        std::vector<const leveldb::Snapshot*> kept;
+        for (auto batches{below(60)}; batches > 0; --batches) {
+            leveldb::WriteBatch batch;
+            for (auto writes{below(80)}; writes > 0; --writes) {
+                const auto key{"key " + std::to_string(below(keys))};
+                if (below(4) == 0) {
+                    batch.Delete(key);
+                } else {
+                    batch.Put(key, std::string(below(below(8) == 0 ? 3000 : 300), static_cast<char>(random())));
+                }
+            }
+            status = db->Write({}, &batch);
+            if (!status.ok()) return Error(status);
+            if (below(9) == 0) kept.push_back(db->GetSnapshot());
+            if (below(30) == 0) {
+                const auto from{"key " + std::to_string(below(10))}, to{"key " + std::to_string(below(10))};
+                const leveldb::Slice begin{from}, end{to};
+                db->CompactRange(below(2) ? &begin : nullptr, below(2) ? &end : nullptr);
+            }
+        }
+        // It is killed.
+        if (left == 1 && below(2) == 0) {
+            (void)db.release();
+            break;
+        }
+        for (const auto* snapshot : kept) db->ReleaseSnapshot(snapshot);
+    }
+    return "";
+}
+
 void Answer(const std::string& folder, const std::vector<std::string>& asked)
 {
     std::cout.flush();
@@ -160,7 +214,8 @@ void Answer(const std::string& folder, const std::vector<std::string>& asked)
         alarm(SECONDS_MAX);
         // An assertion that fails says so.
         dup2(open("/dev/null", O_WRONLY), STDERR_FILENO);
-        std::cout << OpenAndRead(folder, asked);
+        const std::string make{"make "};
+        std::cout << (folder.rfind(make, 0) == 0 ? Make(folder.substr(make.size()), asked.at(0)) : OpenAndRead(folder, asked));
         std::cout.flush();
         _exit(0);
     }

@@ -18,6 +18,7 @@
 //! - [`postgres`]: a PostgreSQL server.
 //! - [`chromium`]: a browser.
 //! - [`prometheus`]: what gathers metrics.
+//! - [`leveldb`]: LevelDB folders that lie, and LevelDB itself.
 //! - [`http`]: one request.
 //! - [`peer`]: a peer on a real socket that behaves as told.
 //! - [`netns`]: network namespaces, joined by lines that are slow and can be cut.
@@ -37,6 +38,7 @@ pub mod chromium;
 pub mod effort;
 pub mod far;
 pub mod http;
+pub mod leveldb;
 pub mod nats;
 pub mod netns;
 pub mod oracle;

@@ -9,6 +9,7 @@ use apus_datadir::{IndexEntry, Obfuscation, read_index};
 use apus_storage::DirStorage;
 use apus_testkit::bitcoind::Bitcoind;
 use apus_testkit::chain::ChainBuilder;
+use apus_testkit::leveldb::hide;
 use apus_testkit::rng::Rng;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -377,6 +378,34 @@ fn coins_that_are_not_those_of_the_blocks_are_named() {
     restore();
     assert!(verify(&lived.desk, "").is_empty());
     assert_eq!(names.len(), 5);
+}
+
+/// LevelDB has a table that the manifest adds and removes at once, and the node would spend its coin.
+#[test]
+fn a_coin_that_only_leveldb_sees_is_found() {
+    let lived = Lived::new(111, &[]);
+    let dir = lived.desk.path("node").join(CHAIN).join("chainstate");
+    let obfuscation = read_node(&dir, &mut |_, _| ControlFlow::Continue(())).unwrap().key;
+    let outpoint = OutPoint { txid: Txid([0xfe; 32]), vout: 0 };
+    let mut value = Vec::new();
+    let coin = CoinRef { height: 5, coinbase: false, amount: 100_000_000_000, script: &[0x51] };
+    write_coin(&mut value, coin);
+    obfuscation.apply(&mut value, 0);
+    let key = [b"C", &outpoint.txid.0[..], &[0]].concat();
+    hide(&[(key, Some(value))], &dir);
+    let found = verify(&lived.desk, "");
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["coins_damaged"], "{found:?}");
+    assert!(found["coins_damaged"]["file"].as_str().unwrap().contains("MANIFEST"), "{found:?}");
+    // What harm it would have done.
+    let node = Bitcoind::start_in(&lived.desk.path("node"), CHAIN, &[]).unwrap();
+    assert_eq!(node.txoutset_info().txouts, lived.set.txouts + 1);
+    let asked = [json!(outpoint.txid.to_string()), json!(0)];
+    assert_eq!(node.call("gettxout", &asked)["value"], json!(1000.0));
+    node.stop();
+    // The node has put it among the others.
+    let found = verify(&lived.desk, "");
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["coin_unknown"], "{found:?}");
+    assert_eq!(found["coin_unknown"]["outpoint"], outpoint.to_string());
 }
 
 /// A node that takes scripts for valid believes a signature that is none.

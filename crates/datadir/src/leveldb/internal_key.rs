@@ -33,6 +33,12 @@ impl InternalKey {
         (&self.user[..], self.tag) < (user, Reverse(tag))
     }
 
+    /// Whether it stands behind another. Of one sequence number there is one kind, whatever a separator says:
+    /// `rusty-leveldb` has a put there where the entry is a deletion, and all the same it is found.
+    pub(super) fn is_behind(&self, separator: &Self) -> bool {
+        (&self.user, Reverse(self.tag.0 >> 8)) > (&separator.user, Reverse(separator.tag.0 >> 8))
+    }
+
     pub(super) fn is(&self, user: &[u8], tag: u64) -> bool {
         self.tag.0 == tag && self.user == user
     }

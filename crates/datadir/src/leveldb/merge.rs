@@ -4,7 +4,7 @@ use super::internal_key::InternalKey;
 use super::levels::{LiveTable, PLACE_OF_LOGS};
 use super::memory::Memory;
 use super::table::TableCursor;
-use super::{Database, Entry};
+use super::{Database, Entry, KIND_DELETE};
 use crate::index_error::IndexError;
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -45,6 +45,51 @@ pub(super) struct Version<'m> {
     pub(super) value: &'m [u8],
     /// When a look-up comes to where it stands.
     pub(super) place: usize,
+    /// Which table or log it is from.
+    pub(super) source: usize,
+}
+
+/// The version before, and what matters of those of its key.
+#[derive(Default)]
+pub(super) struct Before {
+    key: InternalKey,
+    place: usize,
+    source: usize,
+    /// Whether the newest version of the key that stands in this place is a deletion.
+    is_deleted_here: bool,
+    is_there: bool,
+}
+
+impl Before {
+    /// Whether the key had a newer version.
+    pub(super) fn is_of(&self, key: &InternalKey) -> bool {
+        self.is_there && self.key.user == key.user
+    }
+
+    /// Why a look-up could find another version of a key than the newest, now or some day; `older` comes next.
+    pub(super) fn conflict(&self, older: &Version<'_>) -> Option<&'static str> {
+        if self.key.tag.0 >> 8 == older.key.tag.0 >> 8 {
+            return Some("a version of a key is there twice");
+        }
+        if older.place < self.place {
+            return Some("a look-up finds an old version of a key here, not the newest");
+        }
+        // Merging the other table into a level below, Core's LevelDB looks for older versions there and not in the
+        // next table beside it, and takes the deletion for done.
+        let is_beside = older.place == self.place && older.source != self.source;
+        (is_beside && self.is_deleted_here).then_some(
+            "a deletion of a key stands in the table before, where LevelDB may forget it",
+        )
+    }
+
+    pub(super) fn set(&mut self, version: &Version<'_>) {
+        let is_first_here = !self.is_of(version.key) || self.place != version.place;
+        if is_first_here {
+            self.is_deleted_here = version.key.tag.0 as u8 == KIND_DELETE;
+        }
+        self.key.clone_from(version.key);
+        (self.place, self.source, self.is_there) = (version.place, version.source, true);
+    }
 }
 
 impl Merge {
@@ -73,9 +118,9 @@ impl Merge {
         loop {
             let Some(Reverse((key, source))) = self.heads.pop() else { return Ok(None) };
             if key.tag != Reverse(u64::MAX) {
-                let (key, source) = self.current.insert((key, source));
-                let place = self.sources[*source].place;
-                return Ok(Some(Version { key, value: &self.values[*source], place }));
+                let (key, _) = self.current.insert((key, source));
+                let (value, place) = (&self.values[source], self.sources[source].place);
+                return Ok(Some(Version { key, value, place, source }));
             }
             let state = &mut self.sources[source].state;
             if let State::Closed(_) = state

@@ -31,6 +31,8 @@ mod log;
 mod manifest;
 mod memory;
 mod merge;
+#[cfg(test)]
+mod oracle_tests;
 mod pipe;
 mod seal;
 mod table;
@@ -48,7 +50,7 @@ use internal_key::InternalKey;
 use levels::LiveTable;
 use manifest::Manifest;
 use memory::Memory;
-use merge::{Merge, Version};
+use merge::{Before, Merge};
 use std::path::{Path, PathBuf};
 use table::TableFile;
 
@@ -111,18 +113,17 @@ impl Database {
     /// ended without an error.
     pub(crate) fn for_each(self, visit: &mut Visit<'_>) -> Result<(), IndexError> {
         let mut merge = Merge::new(self);
-        let (mut last, mut last_place) = (InternalKey::default(), None);
-        while let Some(Version { key, value, place }) = merge.next()? {
-            let newer = last_place.filter(|_| last.user == key.user);
-            if let Some(newer_place) = newer {
-                if let Some(what) = conflict(&last, newer_place, key, place) {
+        let mut before = Before::default();
+        while let Some(version) = merge.next()? {
+            let (key, is_put) = (version.key, version.key.tag.0 as u8 == KIND_PUT);
+            if before.is_of(key) {
+                if let Some(what) = before.conflict(&version) {
                     return Err(IndexError::corrupt(merge.path(), 0, what));
                 }
-            } else if key.tag.0 as u8 == KIND_PUT && visit(&key.user, value)?.is_break() {
+            } else if is_put && visit(&key.user, version.value)?.is_break() {
                 return Ok(());
             }
-            last.clone_from(key);
-            last_place = Some(place);
+            before.set(&version);
         }
         Ok(())
     }
@@ -132,19 +133,6 @@ impl Database {
 /// in the tables: fast, whatever its size.
 pub(crate) fn check_files(dir: &Path) -> Result<(), IndexError> {
     Database::open(dir).map(drop)
-}
-
-/// Why a look-up could find another version of a key than the newest.
-fn conflict(
-    newer: &InternalKey,
-    newer_place: usize,
-    older: &InternalKey,
-    place: usize,
-) -> Option<&'static str> {
-    if newer.tag.0 >> 8 == older.tag.0 >> 8 {
-        return Some("a version of a key is there twice");
-    }
-    (place < newer_place).then_some("a look-up finds an old version of a key here, not the newest")
 }
 
 /// One version of one key, and its value.

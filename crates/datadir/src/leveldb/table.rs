@@ -190,7 +190,7 @@ impl TableCursor {
         if data.is_empty {
             return Err("a block has no entry");
         }
-        if self.last.as_ref() > Some(&data.separator) {
+        if self.last.as_ref().is_some_and(|last| last.is_behind(&data.separator)) {
             return Err("a key is above the one that the index has for its block");
         }
         self.separator = Some(data.separator);

@@ -7,10 +7,14 @@
 //! while both nodes get the same blocks, some of them invalid, and must say the same of each, be at
 //! the same tip, and have the same coins.
 //!
+//! Beside them, [`leveldb`] has nodes judge chainstates that lie.
+//!
 //! A seed decides all but time: how far a run has got when it is killed. `scripts/soak` runs it for as
 //! long as wanted; one short world is among the tests.
 
 mod kinds;
+#[cfg(feature = "kernel")]
+mod leveldb;
 mod life;
 mod tally;
 mod world;

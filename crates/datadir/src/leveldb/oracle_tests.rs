@@ -1,0 +1,178 @@
+//! Sound folders and lying ones, held against LevelDB itself.
+//!
+//! Whatever a folder says: where it is read without an error, LevelDB reads the same, by going over all
+//! keys and by looking each up, at once and after it has written and compacted. And what LevelDB has
+//! written is never called damaged.
+
+use super::*;
+use apus_testkit::effort::rounds;
+use apus_testkit::leveldb::{Answer, Folder, Lie, Oracle, Write};
+use apus_testkit::rng::Rng;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn read(dir: &Path) -> Result<Model, IndexError> {
+    let mut all = Model::new();
+    Database::open(dir)?.with_filters().for_each(&mut |key, value| {
+        all.insert(key.to_vec(), value.to_vec());
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(all)
+}
+
+/// Keys that begin alike, values short and long, some larger than a block of a log.
+fn writes(rng: &mut Rng) -> Vec<Write> {
+    let most = 1 + rng.index(60);
+    let keys = 1 + rng.below(30);
+    let write = |_| {
+        let number = rng.below(keys);
+        let key = match rng.below(3) {
+            0 => format!("k{number}"),
+            1 => format!("key {number:05}"),
+            _ => format!("key {number:05} and more"),
+        };
+        let length = match rng.below(60) {
+            0 => 33_000,
+            1..8 => 700,
+            _ => rng.index(20),
+        };
+        let value = (!rng.one_in(4)).then(|| rng.bytes(length));
+        (key.into_bytes(), value)
+    };
+    (0..most).map(write).collect()
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    sound: u64,
+    lying_yet_sound: u64,
+    damaged: u64,
+    /// Of these: LevelDB read the same from them as if they did not lie.
+    damaged_to_us_alone: u64,
+}
+
+/// LevelDB's answer where it has one.
+fn agreed(answer: &Answer) -> Option<&Model> {
+    let keys: BTreeSet<_> = answer.iterated.keys().cloned().collect();
+    let is_one =
+        answer.faults.is_empty() && answer.iterated == answer.found && keys == answer.sought;
+    is_one.then_some(&answer.iterated)
+}
+
+fn case(seed: u64, oracle: &mut Oracle, counts: &mut Counts) {
+    let mut rng = Rng::new(seed);
+    let writes = writes(&mut rng);
+    let lies: Vec<Lie> = (0..rng.below(6).min(3).saturating_sub(1) + u64::from(!rng.one_in(6)))
+        .map(|_| Lie::any(&mut rng))
+        .collect();
+    let folder = Folder::new(&writes, &lies, &mut rng);
+    let dir = tempfile::tempdir().unwrap();
+    folder.write(dir.path());
+    let context = || format!("seed {seed}, {lies:?}");
+    let ours = read(dir.path());
+    let answer = oracle.ask(dir.path(), folder.keys());
+    match &ours {
+        Ok(found) => {
+            assert!(agreed(&answer) == Some(found), "{}: {found:?}, {answer:?}", context());
+            if lies.is_empty() {
+                assert_eq!(found, folder.contents(), "{}", context());
+                counts.sound += 1;
+            } else {
+                counts.lying_yet_sound += 1;
+            }
+            // Now LevelDB has written it.
+            let after = read(dir.path());
+            assert!(after.as_ref().ok() == Some(found), "{}: {after:?}", context());
+        }
+        Err(error) => {
+            assert!(!lies.is_empty(), "{}: {error}", context());
+            counts.damaged += 1;
+            let is_harmless = agreed(&answer) == Some(folder.contents());
+            counts.damaged_to_us_alone += u64::from(is_harmless);
+        }
+    }
+}
+
+/// What LevelDB made by itself is read, and nothing of it is damaged.
+fn made(seed: u64, oracle: &mut Oracle) {
+    let dir = tempfile::tempdir().unwrap();
+    oracle.make(dir.path(), seed);
+    let ours = read(dir.path()).unwrap_or_else(|error| panic!("made of seed {seed}: {error}"));
+    assert!(agreed(&oracle.ask(dir.path(), &[])) == Some(&ours), "made of seed {seed}");
+    assert!(read(dir.path()).unwrap() == ours, "made of seed {seed}");
+}
+
+fn cases(from: u64, count: u64) {
+    let (mut oracle, mut counts) = (Oracle::start(), Counts::default());
+    for seed in from..from + count {
+        case(seed, &mut oracle, &mut counts);
+        if seed % 100 == 0 {
+            made(seed, &mut oracle);
+        }
+    }
+    println!("LevelDB read {count} folders: {counts:?}");
+    let all = [counts.sound, counts.lying_yet_sound, counts.damaged, counts.damaged_to_us_alone];
+    assert!(count < 100 || !all.contains(&0), "{counts:?}");
+}
+
+#[test]
+fn leveldb_reads_what_is_read_here() {
+    cases(1, rounds(300, 10_000));
+}
+
+/// What `scripts/soak --kind leveldb` runs.
+#[test]
+#[ignore = "as many as wanted: scripts/soak --kind leveldb"]
+fn leveldb_reads_what_is_read_here_as_often_as_asked() {
+    let number = |name: &str| std::env::var(name).ok()?.parse().ok();
+    let (from, count) = (number("SOAK_SEED").unwrap_or(1), number("SOAK_CASES").unwrap_or(10_000));
+    cases(from, count);
+}
+
+/// A table that one record adds and removes: LevelDB removes first, whatever the order.
+#[test]
+fn a_table_that_is_added_and_removed_at_once_is_damage() {
+    let lie = Lie::Edits(apus_testkit::leveldb::InEdits::AddedAndRemoved);
+    let mut oracle = Oracle::start();
+    let mut hidden = 0;
+    for seed in 0..40 {
+        let mut rng = Rng::new(seed);
+        let writes = writes(&mut rng);
+        let folder = Folder::new(&writes, &[lie], &mut rng);
+        let dir = tempfile::tempdir().unwrap();
+        folder.write(dir.path());
+        if let Err(IndexError::Corrupt { path, what, .. }) = read(dir.path()) {
+            assert!(path.to_string_lossy().contains("MANIFEST"), "{}", path.display());
+            assert!(what.contains("adds and removes"), "{what}");
+            // It is there to LevelDB.
+            hidden += u32::from(agreed(&oracle.ask(dir.path(), &[])) == Some(folder.contents()));
+        }
+    }
+    assert!(hidden > 10, "{hidden}");
+}
+
+#[test]
+fn files_are_missed_before_tables_are_read() {
+    let (mut missed, mut rng) = (0, Rng::new(5));
+    for seed in 0..30 {
+        let folder = Folder::new(&writes(&mut rng), &[], &mut Rng::new(seed));
+        let dir = tempfile::tempdir().unwrap();
+        folder.write(dir.path());
+        check_files(dir.path()).unwrap();
+        let files = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+        let is_table = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "ldb");
+        // The one with the highest number may be left from before.
+        let Some(table) = files.filter(is_table).min() else { continue };
+        let whole = fs::read(&table).unwrap();
+        fs::write(&table, &whole[1..]).unwrap();
+        assert!(
+            matches!(check_files(dir.path()), Err(IndexError::Corrupt { path, .. }) if path == table)
+        );
+        fs::remove_file(&table).unwrap();
+        assert!(matches!(check_files(dir.path()), Err(IndexError::Vanished { .. })));
+        missed += 1;
+    }
+    assert!(missed > 5, "{missed}");
+}

@@ -1,0 +1,416 @@
+//! [`Folder`]: a whole database, of any shape that LevelDB gives one.
+
+use super::Lie;
+use super::format::{LogFile, put_prefixed, put_varint};
+use super::table::{Table, Version};
+use crate::rng::Rng;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+/// A key and its new value, or none where it is removed.
+pub type Write = (Vec<u8>, Option<Vec<u8>>);
+
+const COMPARATOR: &[u8] = b"leveldb.BytewiseComparator";
+
+/// A field of a record of a manifest (LevelDB `db/version_edit.cc`).
+#[derive(Clone, Debug)]
+pub(super) enum Field {
+    Comparator(Vec<u8>),
+    Log(u64),
+    Previous(u64),
+    Next(u64),
+    Sequence(u64),
+    Pointer(u64, Vec<u8>),
+    Removed { level: u64, number: u64 },
+    Added(Added),
+    Raw(Vec<u8>),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Added {
+    pub(super) level: u64,
+    pub(super) number: u64,
+    pub(super) length: u64,
+    pub(super) smallest: Vec<u8>,
+    pub(super) largest: Vec<u8>,
+}
+
+impl Field {
+    fn put(&self, out: &mut Vec<u8>) {
+        let mut numbers = |numbers: &[u64]| numbers.iter().for_each(|it| put_varint(out, *it));
+        match self {
+            Self::Comparator(_) => numbers(&[1]),
+            Self::Log(number) => numbers(&[2, *number]),
+            Self::Next(number) => numbers(&[3, *number]),
+            Self::Sequence(number) => numbers(&[4, *number]),
+            Self::Pointer(level, _) => numbers(&[5, *level]),
+            Self::Removed { level, number } => numbers(&[6, *level, *number]),
+            Self::Added(it) => numbers(&[7, it.level, it.number, it.length]),
+            Self::Previous(number) => numbers(&[9, *number]),
+            Self::Raw(bytes) => out.extend_from_slice(bytes),
+        }
+        match self {
+            Self::Comparator(bytes) | Self::Pointer(_, bytes) => put_prefixed(out, bytes),
+            Self::Added(Added { smallest, largest, .. }) => {
+                put_prefixed(out, smallest);
+                put_prefixed(out, largest);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Writes that LevelDB made at once.
+#[derive(Clone, Debug)]
+pub(super) struct Batch {
+    pub(super) first: u64,
+    pub(super) count: u32,
+    pub(super) versions: Vec<Version>,
+    /// What stands behind them.
+    pub(super) more: Vec<u8>,
+}
+
+impl Batch {
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = self.first.to_le_bytes().to_vec();
+        bytes.extend_from_slice(&self.count.to_le_bytes());
+        for version in &self.versions {
+            bytes.push(version.kind);
+            put_prefixed(&mut bytes, &version.key);
+            if version.kind != 0 {
+                put_prefixed(&mut bytes, &version.value);
+            }
+        }
+        bytes.extend_from_slice(&self.more);
+        bytes
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Log {
+    pub(super) number: u64,
+    pub(super) batches: Vec<Batch>,
+}
+
+/// A database, in parts and as files.
+pub struct Folder {
+    pub(super) tables: Vec<Table>,
+    pub(super) logs: Vec<Log>,
+    pub(super) manifest_number: u64,
+    pub(super) log_number: u64,
+    pub(super) next_file: u64,
+    pub(super) last_sequence: u64,
+    pub(super) edits: Vec<Vec<Field>>,
+    pub(super) files: BTreeMap<String, Vec<u8>>,
+    contents: BTreeMap<Vec<u8>, Vec<u8>>,
+    keys: Vec<Vec<u8>>,
+}
+
+impl Folder {
+    /// What these writes lead to, in some shape, and with these lies told.
+    pub fn new(writes: &[Write], lies: &[Lie], rng: &mut Rng) -> Self {
+        let mut contents = BTreeMap::new();
+        for (key, value) in writes {
+            match value {
+                Some(value) => contents.insert(key.clone(), value.clone()),
+                None => contents.remove(key),
+            };
+        }
+        let mut keys: Vec<_> = writes.iter().map(|(key, _)| key.clone()).collect();
+        keys.sort();
+        keys.dedup();
+        let mut folder = Self {
+            tables: Vec::new(),
+            logs: Vec::new(),
+            manifest_number: 0,
+            log_number: 0,
+            next_file: 0,
+            last_sequence: 0,
+            edits: Vec::new(),
+            files: BTreeMap::new(),
+            contents,
+            keys,
+        };
+        folder.lay_out(writes, rng);
+        lies.iter().for_each(|lie| lie.tell_in_parts(&mut folder, rng));
+        for table in &folder.tables {
+            folder.files.insert(table.name(), table.bytes(rng));
+        }
+        folder.edit(rng);
+        lies.iter().for_each(|lie| lie.tell_in_edits(&mut folder, rng));
+        folder.write_logs(lies, rng);
+        lies.iter().for_each(|lie| lie.tell_in_files(&mut folder, rng));
+        folder
+    }
+
+    /// Puts its files into an empty folder.
+    ///
+    /// # Panics
+    /// When a file cannot be written.
+    pub fn write(&self, dir: &Path) {
+        for (name, bytes) in &self.files {
+            fs::write(dir.join(name), bytes).unwrap();
+        }
+    }
+
+    /// What is in it unless it lies.
+    pub fn contents(&self) -> &BTreeMap<Vec<u8>, Vec<u8>> {
+        &self.contents
+    }
+
+    /// All keys that were ever written, or could be.
+    pub fn keys(&self) -> &[Vec<u8>] {
+        &self.keys
+    }
+
+    /// Old writes come to lie deep, new ones high, the newest in logs.
+    fn lay_out(&mut self, writes: &[Write], rng: &mut Rng) {
+        let versions = with_sequences(writes, rng);
+        self.last_sequence = versions.last().map_or(0, |last| last.sequence);
+        let deep = rng.index(4);
+        let (flat, logs) = (rng.index(4), rng.index(3));
+        let parts = (deep + flat + logs).max(1);
+        let mut cuts: Vec<_> = (1..parts).map(|_| rng.index(versions.len() + 1)).collect();
+        cuts.extend([0, versions.len()]);
+        cuts.sort_unstable();
+        let mut levels: Vec<u64> = (1..7).collect();
+        rng.shuffle(&mut levels);
+        levels.truncate(deep);
+        levels.sort_unstable_by(|left, right| right.cmp(left));
+        levels.resize(deep + flat, 0);
+        self.manifest_number = rng.between(1, 9);
+        let mut number = self.manifest_number + 1 + rng.below(3);
+        for (at, cut) in cuts.windows(2).enumerate() {
+            let part = versions[cut[0]..cut[1]].to_vec();
+            if part.is_empty() {
+                continue;
+            }
+            number += 1 + rng.below(2);
+            if let Some(level) = levels.get(at) {
+                number = self.add_tables(part, *level, number, rng);
+            } else {
+                self.logs.push(Log { number, batches: batches(part, rng) });
+            }
+        }
+        // What is compacted last has the highest numbers, but it may be old.
+        let deep: Vec<_> =
+            self.tables.iter().filter(|it| it.level > 0).map(|it| it.number).collect();
+        let mut shuffled = deep;
+        rng.shuffle(&mut shuffled);
+        for (table, number) in self.tables.iter_mut().filter(|it| it.level > 0).zip(shuffled) {
+            table.number = number;
+        }
+        self.log_number = self.logs.first().map_or(number + 1, |log| log.number);
+        self.next_file = number.max(self.log_number) + 1 + rng.below(3);
+    }
+
+    /// The next number is the answer.
+    fn add_tables(
+        &mut self,
+        mut versions: Vec<Version>,
+        level: u64,
+        mut number: u64,
+        rng: &mut Rng,
+    ) -> u64 {
+        versions.sort_by(|a, b| a.key.cmp(&b.key).then(b.sequence.cmp(&a.sequence)));
+        if level > 0 && !rng.one_in(3) {
+            versions.dedup_by(|older, newer| older.key == newer.key);
+        }
+        let mut left = &versions[..];
+        while !left.is_empty() {
+            let most = if level == 0 { left.len() } else { 1 + rng.index(left.len()) };
+            let (these, rest) = left.split_at(without_parting_deletions(left, most));
+            self.tables.push(Table {
+                number,
+                level,
+                versions: these.to_vec(),
+                per_block: 1 + rng.index(8),
+                interval: 1 + rng.index(4),
+                has_filters: !rng.one_in(8),
+                harms: Vec::new(),
+                ending: if rng.one_in(20) { "sst" } else { "ldb" },
+            });
+            left = rest;
+            number += 1;
+        }
+        number
+    }
+
+    /// What the manifest says, by one record or more.
+    fn edit(&mut self, rng: &mut Rng) {
+        self.edits.push(vec![Field::Comparator(COMPARATOR.to_vec())]);
+        let ghost = |folder: &Self| Added {
+            level: 0,
+            number: folder.next_file - 1,
+            length: 9,
+            smallest: vec![b'k'; 9],
+            largest: vec![b'l'; 9],
+        };
+        for table in &self.tables {
+            let [first, .., last] = [&table.versions[0], table.versions.last().unwrap()];
+            let added = Added {
+                level: table.level,
+                number: table.number,
+                length: self.files[&table.name()].len() as u64,
+                smallest: first.internal(),
+                largest: last.internal(),
+            };
+            let number = added.number;
+            // It was moved down from the level above.
+            if table.level > 1 && rng.one_in(4) {
+                let level = table.level - 1;
+                self.edits.push(vec![Field::Added(Added { level, ..added.clone() })]);
+                self.edits.push(vec![Field::Removed { level, number }, Field::Added(added)]);
+                continue;
+            }
+            if rng.one_in(2) {
+                self.edits.push(Vec::new());
+            }
+            self.edits.last_mut().unwrap().push(Field::Added(added));
+        }
+        let last = self.next_file - 1;
+        if rng.one_in(3) && self.tables.iter().all(|table| table.number != last) {
+            self.edits.push(vec![Field::Added(ghost(self))]);
+            self.edits.push(vec![Field::Removed { level: 0, number: last }]);
+        }
+        if rng.one_in(4) {
+            self.edits[0].push(Field::Pointer(rng.below(7), vec![b'k'; 12]));
+        }
+        let numbers = [
+            Field::Log(self.log_number),
+            Field::Next(self.next_file),
+            Field::Sequence(self.last_sequence),
+        ];
+        let last = self.edits.len() - 1;
+        self.edits[last].extend(numbers);
+        if rng.one_in(2) {
+            self.edits[0].push(Field::Previous(0));
+        }
+    }
+
+    fn write_logs(&mut self, lies: &[Lie], rng: &mut Rng) {
+        let record = |fields: &Vec<Field>| {
+            let mut record = Vec::new();
+            fields.iter().for_each(|field| field.put(&mut record));
+            record
+        };
+        let records: Vec<_> = self.edits.iter().map(record).collect();
+        let manifest = format!("MANIFEST-{:06}", self.manifest_number);
+        let file = log_file(&records, lies, Lie::is_of_manifests, rng);
+        self.files.insert(manifest.clone(), file.0);
+        for log in &self.logs {
+            let records: Vec<_> = log.batches.iter().map(Batch::bytes).collect();
+            let mut file = log_file(&records, lies, Lie::is_of_logs, rng);
+            // What a crash leaves.
+            if rng.one_in(4) {
+                let whole = file.0.len();
+                file.push(&rng.bytes(40));
+                let torn = whole + rng.index(file.0.len() - whole);
+                file.0.truncate(torn.min(whole.next_multiple_of(super::format::LOG_BLOCK)));
+            }
+            self.files.insert(format!("{:06}.log", log.number), file.0);
+        }
+        self.files.insert("CURRENT".to_owned(), format!("{manifest}\n").into_bytes());
+        // What a node would have removed soon.
+        if rng.one_in(4) && self.log_number > 1 {
+            self.files.insert(format!("{:06}.log", self.log_number - 1), rng.bytes(90));
+            self.files.insert(format!("{:06}.ldb", self.next_file + 7), rng.bytes(90));
+            self.files.insert("MANIFEST-000000".to_owned(), rng.bytes(9));
+            self.files.insert("000123.dbtmp".to_owned(), rng.bytes(9));
+        }
+    }
+}
+
+/// The lies of this kind are told in one record.
+fn log_file(records: &[Vec<u8>], lies: &[Lie], of: fn(&Lie) -> bool, rng: &mut Rng) -> LogFile {
+    let mut file = LogFile::default();
+    let at = rng.index(records.len() + 1);
+    for number in 0..=records.len() {
+        let record = records.get(number);
+        let lie = lies.iter().find(|lie| at == number && of(lie));
+        match (lie, record) {
+            (Some(lie), _) => lie.tell_in_log(&mut file, record.map_or(&[], |it| &it[..]), rng),
+            (None, Some(record)) => file.push(record),
+            (None, None) => {}
+        }
+    }
+    file
+}
+
+/// Where to part versions at this place or behind it, so that none that are deleted come behind their deletion:
+/// Core's LevelDB can lose the deletion alone then.
+fn without_parting_deletions(versions: &[Version], mut at: usize) -> usize {
+    while let Some(next) = versions.get(at) {
+        let newest = versions.iter().find(|version| version.key == next.key);
+        if versions[at - 1].key != next.key || newest.is_some_and(|newest| newest.kind == 1) {
+            break;
+        }
+        at += 1;
+    }
+    at
+}
+
+/// Adds a table with these writes to the database in `dir`, which is at rest, by a record of the manifest that
+/// also removes it: who goes by the order of the fields does not see it, but LevelDB removes first.
+///
+/// # Panics
+/// When a file cannot be read or written.
+pub fn hide(writes: &[Write], dir: &Path) {
+    const NUMBER: u64 = 900_000;
+    let mut rng = Rng::new(NUMBER);
+    let mut versions = with_sequences(writes, &mut rng);
+    versions.iter_mut().for_each(|version| version.sequence = 1);
+    versions.sort_by(|left, right| left.key.cmp(&right.key));
+    let (smallest, largest) = (versions[0].internal(), versions.last().unwrap().internal());
+    let table = Table {
+        number: NUMBER,
+        level: 0,
+        versions,
+        per_block: 4,
+        interval: 16,
+        has_filters: true,
+        harms: Vec::new(),
+        ending: "ldb",
+    };
+    let bytes = table.bytes(&mut rng);
+    let length = bytes.len() as u64;
+    fs::write(dir.join(table.name()), bytes).unwrap();
+    let added = Added { level: 0, number: NUMBER, length, smallest, largest };
+    let mut record = Vec::new();
+    for field in
+        [Field::Next(NUMBER + 1), Field::Added(added), Field::Removed { level: 0, number: NUMBER }]
+    {
+        field.put(&mut record);
+    }
+    let manifest = dir.join(fs::read_to_string(dir.join("CURRENT")).unwrap().trim());
+    let mut file = LogFile(fs::read(&manifest).unwrap());
+    file.push(&record);
+    fs::write(manifest, file.0).unwrap();
+}
+
+fn with_sequences(writes: &[Write], rng: &mut Rng) -> Vec<Version> {
+    let mut sequence = rng.below(1000);
+    let version = |(key, value): &Write| {
+        sequence += 1;
+        let (kind, value) = value.as_ref().map_or((0, Vec::new()), |value| (1, value.clone()));
+        Version { key: key.clone(), sequence, kind, value }
+    };
+    writes.iter().map(version).collect()
+}
+
+fn batches(versions: Vec<Version>, rng: &mut Rng) -> Vec<Batch> {
+    let (mut batches, mut left) = (Vec::new(), &versions[..]);
+    while !left.is_empty() {
+        let (these, rest) = left.split_at(1 + rng.index(left.len().min(6)));
+        let (first, count) = (these[0].sequence, these.len() as u32);
+        batches.push(Batch { first, count, versions: these.to_vec(), more: Vec::new() });
+        // One that a node made of nothing.
+        if rng.one_in(9) {
+            let first = first + u64::from(count);
+            batches.push(Batch { first, count: 0, versions: Vec::new(), more: Vec::new() });
+        }
+        left = rest;
+    }
+    batches
+}
