@@ -6,6 +6,7 @@
 
 mod access;
 mod answer;
+mod guests;
 mod server;
 
 pub use access::{Token, TokenError};

@@ -1,11 +1,13 @@
 //! [`Server`]: a thread that answers browsers.
 //!
 //! All of it is one thread, which sleeps while there is no request, so that a run has its processors to itself. What a
-//! stranger can take is bounded: connections, the bytes of a request's head, and how long that may take to come.
+//! stranger can take is bounded: connections ([`Guests`]), the bytes of a request's head, and how long that may take to come, or
+//! an answer to go.
 
 use crate::Board;
 use crate::access::Token;
 use crate::answer::{Answer, STATE, answer};
+use crate::guests::{Guests, Line};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -18,17 +20,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::{Semaphore, oneshot};
-
-/// Connections at a time; further ones wait.
-const CONNECTIONS: usize = 64;
+use tokio::sync::oneshot;
 
 /// The head of a request, of which a browser's has about one kilobyte.
 const HEAD_BYTES: usize = 16 << 10;
 
-/// How long a request may take to come, and a connection may be idle.
+/// How long a request may take to come, and a connection may be idle, or take nothing of its answer.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A page asks every second or two, so one that is open has asked within this time.
@@ -177,16 +176,15 @@ fn serve(
 }
 
 async fn accept(listener: TcpListener, served: Arc<Served>) {
-    let permits = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut guests = Guests::default();
     loop {
-        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
         match listener.accept().await {
-            Ok((stream, _)) => {
-                let served = Arc::clone(&served);
-                tokio::spawn(async move {
-                    converse(stream, served).await;
-                    drop(permit);
-                });
+            Ok((stream, from)) => {
+                guests.make_place(from.ip());
+                let line = Line::new(stream);
+                let moved = line.moved();
+                let task = tokio::spawn(converse(line, Arc::clone(&served)));
+                guests.add(from.ip(), moved, task.abort_handle());
             }
             Err(_) => tokio::time::sleep(PAUSE).await,
         }
@@ -194,17 +192,26 @@ async fn accept(listener: TcpListener, served: Arc<Served>) {
 }
 
 /// All requests of a connection. One that breaks off is the browser's affair.
-async fn converse(stream: TcpStream, served: Arc<Served>) {
+async fn converse(line: Line, served: Arc<Served>) {
+    let moved = line.moved();
     let service = service_fn(move |request| {
         let answer = respond(&served, &request);
         async move { Ok::<_, Infallible>(answer) }
     });
-    let _ = http1::Builder::new()
+    let conversation = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)
         .max_buf_size(HEAD_BYTES)
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
+        .serve_connection(TokioIo::new(line), service);
+    let silence = async {
+        while let Some(left) = PATIENCE.checked_sub(moved.last().elapsed()) {
+            tokio::time::sleep(left.max(PAUSE)).await;
+        }
+    };
+    tokio::select! {
+        _ = conversation => {}
+        () = silence => {}
+    }
 }
 
 fn respond(served: &Served, request: &Request<Incoming>) -> Answer {
@@ -213,4 +220,54 @@ fn respond(served: &Served, request: &Request<Incoming>) -> Answer {
         served.asked.note();
     }
     answer
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
+    struct Long;
+
+    impl Board for Long {
+        fn state(&self) -> String {
+            "x".repeat(100_000)
+        }
+
+        fn metrics(&self) -> String {
+            "apus_up 1\n".to_owned()
+        }
+
+        fn tick(&self) {}
+    }
+
+    /// However many clients take nothing of their answers, or ask for nothing, the next one is answered at once.
+    #[test]
+    fn clients_that_do_not_read_keep_nobody_out() {
+        let options = Options { address: "127.0.0.1:0".parse().unwrap(), token: None };
+        let server = Server::start(options, Arc::new(Long)).unwrap();
+        let request = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        for asks in [request("/state.json").repeat(100), String::new()] {
+            let mut held = Vec::new();
+            for _ in 0..70 {
+                let mut stream = TcpStream::connect(server.address()).unwrap();
+                // One that was made to go says so.
+                let _ = stream.write_all(asks.as_bytes());
+                held.push(stream);
+            }
+            let began = Instant::now();
+            let mut stream = TcpStream::connect(server.address()).unwrap();
+            stream.set_read_timeout(Some(PATIENCE / 2)).unwrap();
+            stream.write_all(request("/metrics").as_bytes()).unwrap();
+            let (mut said, mut some) = (Vec::new(), [0; 1000]);
+            while !said.ends_with(b"apus_up 1\n") {
+                let read = stream.read(&mut some).unwrap();
+                assert!(read > 0, "it hung up");
+                said.extend_from_slice(&some[..read]);
+            }
+            assert!(began.elapsed() < PATIENCE / 2);
+        }
+    }
 }
