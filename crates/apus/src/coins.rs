@@ -88,7 +88,7 @@ mod servers {
     #[command(next_help_heading = "Coins on servers")]
     pub(crate) struct CoinsArgs {
         /// Keep the coins of the engine utxo on servers instead of in the work folder, and leave them there when
-        /// the run ends: redis://HOST:PORT,.../NAME names some servers of a Redis Cluster, rediss:// with
+        /// the run ends: redis://HOST:PORT,.../NAME names one server of Redis or some of a Redis Cluster, rediss:// with
         /// TLS, and postgres://USER@HOST:PORT/DATABASE/NAME a database of PostgreSQL, with
         /// ?sslmode=verify-full for TLS. NAME tells these coins from others there. A password comes from the
         /// environment variable APUS_COINS_PASSWORD
@@ -98,6 +98,10 @@ mod servers {
         /// Read the servers' password from the first line of this file
         #[arg(long, value_name = "FILE", requires = "coins")]
         coins_password_file: Option<PathBuf>,
+
+        /// Send the password to servers on other machines without TLS: nobody else reads what goes to them
+        #[arg(long, requires = "coins")]
+        coins_private_line: bool,
 
         /// End with an error when the servers were not heard for so long, whether they are gone or silent; what was
         /// written stays there, and the next start goes on from it
@@ -115,9 +119,25 @@ mod servers {
     }
 
     /// How the servers are spoken to.
-    pub(super) fn access(password_file: Option<&Path>, timeout: u64) -> Result<Access, Failure> {
-        let patience = Duration::from_secs(timeout);
-        Ok(Access { password: password(password_file)?, patience })
+    pub(super) struct How<'a> {
+        pub(super) password_file: Option<&'a Path>,
+        pub(super) line_is_private: bool,
+        pub(super) timeout: u64,
+    }
+
+    impl How<'_> {
+        /// The same for the library. The password has to be safe on its way to all of these places.
+        pub(super) fn access(&self, places: &[&Place]) -> Result<Access, Failure> {
+            let mut password = password(self.password_file)?;
+            if self.line_is_private {
+                password = password.map(Password::on_a_private_line);
+            }
+            for (place, password) in places.iter().zip(password.iter().cycle()) {
+                let exposed = |error| Failure::usage(format!("{place}: {error}"));
+                place.may_have(password).map_err(exposed)?;
+            }
+            Ok(Access { password, patience: Duration::from_secs(self.timeout) })
+        }
     }
 
     impl CoinsArgs {
@@ -130,7 +150,12 @@ mod servers {
                     "coins on servers are for the engine utxo: give --engine utxo, or leave out --coins",
                 ));
             }
-            let access = access(self.coins_password_file.as_deref(), self.coins_timeout)?;
+            let how = How {
+                password_file: self.coins_password_file.as_deref(),
+                line_is_private: self.coins_private_line,
+                timeout: self.coins_timeout,
+            };
+            let access = how.access(&[&place])?;
             Ok(Some(beyond(place, access)))
         }
     }
@@ -153,7 +178,10 @@ mod servers {
     /// The store that an option of `apus bench` names.
     #[cfg(feature = "bench")]
     pub(crate) fn bench_store(option: &str, text: &str) -> Result<Beyond, Failure> {
-        Ok(beyond(place(option, text)?, access(None, TIMEOUT)?))
+        let how = How { password_file: None, line_is_private: false, timeout: TIMEOUT };
+        let place = place(option, text)?;
+        let access = how.access(&[&place])?;
+        Ok(beyond(place, access))
     }
 
     /// The place that an option names.

@@ -392,7 +392,8 @@ fn run_watched(
     let mut made = MadeFolders::around(written.chain([work_path]))?;
     job.bridge.map_or(Ok(()), |proofs| made.make(proofs.folder))?;
     let folder = WorkFolder::open(work_path)?;
-    folder.begin()?;
+    let coins = job.coins.map(|beyond| beyond.place.as_str());
+    folder.begin(coins)?;
     let outputs: Vec<Output> = paths.into_iter().map(open_output).collect();
     let peers = match &job.source {
         JobSource::Peers(args) => {
@@ -521,6 +522,14 @@ fn run_watched(
             "progress is kept in {}: {}the same command goes on from block {}",
             work_path.display(),
             if writes(job.outputs) { "when what was written has other names, " } else { "" },
+            outcome.stop_height
+        ));
+    } else if let Some(place) = coins {
+        folder.leave_coins(place)?;
+        print::aside(format_args!(
+            "the coins stay at {place}, and what is known of them in {}: once there are more blocks, the same command goes \
+             on from block {}",
+            work_path.display(),
             outcome.stop_height
         ));
     } else {

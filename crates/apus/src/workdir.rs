@@ -3,7 +3,7 @@
 use crate::failure::{Failure, INTERRUPTED};
 use apus_chain::Network;
 use apus_storage::lock::FolderLock;
-use apus_storage::{DirStorage, Storage, create_private_dir};
+use apus_storage::{DirStorage, create_private_dir, read_whole, write_atomically};
 use apus_sync::{
     COINS, ENDED, FOREST, GONE, HINTS, IoError, LOCK, POSITIONS, RECORD, SyncError, UsageError,
 };
@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 
 /// What helps where there can be no progress.
 const ELSEWHERE: &str = "name another folder for progress with --workdir";
+
+/// No place of coins is longer.
+const PLACE_BYTES_MAX: u64 = 4096;
 
 /// A work folder that this process alone uses.
 pub(crate) struct WorkFolder {
@@ -46,10 +49,11 @@ impl WorkFolder {
 
     /// Begins a run in the folder, unless it is not ours: then nothing in it is touched. Removes
     /// what a crash left of a folder that was on its way out, and closes to others what an earlier
-    /// version made for all to read.
-    pub(crate) fn begin(&self) -> Result<(), Failure> {
+    /// version made for all to read. `coins` is the place of the run's coins, where that is on servers.
+    pub(crate) fn begin(&self, coins: Option<&str>) -> Result<(), Failure> {
         let begun = apus_sync::expect_work_folder(&self.storage).map_err(Failure::from);
-        begun.and_then(|()| self.unmark_end()).inspect_err(|_| self.leave())?;
+        let begun = begun.and_then(|()| self.expect_coins(coins)).and_then(|()| self.unmark_end());
+        begun.inspect_err(|_| self.leave())?;
         let folder = self.storage.folder();
         let is_ours = |name: &str| {
             let is_folder = [COINS, FOREST, HINTS].contains(&name);
@@ -81,11 +85,39 @@ impl WorkFolder {
 
     /// Leaves all as it is after a run that ended well, for one that goes on from there.
     pub(crate) fn leave_ended(&self) -> Result<(), Failure> {
-        let mark = self.storage.folder().join(ENDED);
-        let made = self.storage.create(ENDED).and_then(|mut file| file.sync());
-        made.map_err(|error| Failure::io(&mark, error))?;
+        self.mark_end("")
+    }
+
+    /// Leaves what is known of the coins at a place on servers, after a run that brought them to where they are, for one that
+    /// brings them further.
+    pub(crate) fn leave_coins(&self, place: &str) -> Result<(), Failure> {
+        self.discard_folders()?;
+        apus_sync::keep_record(&self.storage)?;
+        self.mark_end(place)
+    }
+
+    fn mark_end(&self, text: &str) -> Result<(), Failure> {
+        let made = write_atomically(&self.storage, ENDED, text.as_bytes());
+        made.map_err(|error| Failure::io(&self.storage.folder().join(ENDED), error))?;
         self.leave();
         Ok(())
+    }
+
+    /// What is known of coins on servers is of use for these alone, and would be lost in another run.
+    fn expect_coins(&self, coins: Option<&str>) -> Result<(), Failure> {
+        let path = self.storage.folder().join(ENDED);
+        let place = match read_whole(&self.storage, ENDED, PLACE_BYTES_MAX) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            read => read.map_err(|error| Failure::io(&path, error))?,
+        };
+        match String::from_utf8_lossy(&place) {
+            place if place.is_empty() || Some(&*place) == coins => Ok(()),
+            place => Err(Failure::usage(format!(
+                "{} has what is known of the coins at {place}: name another --workdir, or --coins {place} to go on with them, \
+                 or remove that folder to give them up",
+                self.storage.folder().display()
+            ))),
+        }
     }
 
     fn unmark_end(&self) -> Result<(), Failure> {

@@ -27,6 +27,6 @@ mod trust;
 pub use self::postgres::{PostgresOptions, PostgresStore};
 pub use cluster::{ClusterOptions, ClusterStore};
 pub use open::{Access, open};
-pub use place::{ClusterPlace, Password, Place, PlaceError, PostgresPlace};
+pub use place::{ClusterPlace, Exposed, Password, Place, PlaceError, PostgresPlace};
 pub use reader::Reader;
 pub use seen::Seen;

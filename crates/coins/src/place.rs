@@ -11,6 +11,7 @@ pub use cluster::ClusterPlace;
 pub use postgres::PostgresPlace;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 
 /// What a store is called where its user gives no name.
@@ -35,6 +36,16 @@ impl FromStr for Place {
         match text.starts_with("postgres") {
             true => text.parse().map(Self::Postgres),
             false => text.parse().map(Self::Cluster),
+        }
+    }
+}
+
+impl Place {
+    /// Whether a password may go to all servers that are named.
+    pub fn may_have(&self, password: &Password) -> Result<(), Exposed> {
+        match self {
+            Self::Cluster(place) => place.may_have(password),
+            Self::Postgres(place) => password.reveal(&place.host, place.tls).map(drop),
         }
     }
 }
@@ -139,20 +150,50 @@ impl fmt::Display for Server<'_> {
     }
 }
 
-/// A password, which is shown by nothing.
+/// A password, which is shown by nothing, and goes to no other machine without TLS unless its user says that the line is
+/// private.
 #[derive(Clone)]
-pub struct Password(String);
+pub struct Password {
+    text: String,
+    line_is_private: bool,
+}
+
+/// A password would go over a line that others may read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the password would go to {host} in the clear, and who is on the way could read it: have TLS by rediss:// in place of \
+     redis://, or by ?sslmode=verify-full behind postgres://, or give --coins-private-line where nobody else reads what goes \
+     there"
+)]
+pub struct Exposed {
+    /// Where it would go.
+    pub host: String,
+}
 
 impl Password {
     /// Takes a text for the password.
     pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
+        Self { text: text.into(), line_is_private: false }
     }
 
-    /// For the server alone.
-    pub(crate) fn reveal(&self) -> &str {
-        &self.0
+    /// The same, which may go without TLS, since nobody else reads what goes to the servers.
+    #[must_use]
+    pub fn on_a_private_line(self) -> Self {
+        Self { line_is_private: true, ..self }
     }
+
+    /// For a server alone, which is spoken to with TLS or without.
+    pub(crate) fn reveal(&self, host: &str, tls: bool) -> Result<&str, Exposed> {
+        match tls || self.line_is_private || is_loopback(host) {
+            true => Ok(&self.text),
+            false => Err(Exposed { host: host.to_owned() }),
+        }
+    }
+}
+
+/// Whether what goes there stays on this machine. Of names only one is known: what others mean is said by servers.
+fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
 impl fmt::Debug for Password {
@@ -179,6 +220,36 @@ mod tests {
     #[test]
     fn a_password_is_shown_by_nothing() {
         assert!(!format!("{:?}", Password::new("secret")).contains("secret"));
+    }
+
+    #[test]
+    fn a_password_goes_to_no_other_machine_in_the_clear() {
+        let password = Password::new("secret");
+        let may_have = |place: &str, password: &Password| {
+            place.parse::<Place>().unwrap().may_have(password).map_err(|error| error.to_string())
+        };
+        for place in [
+            "redis://127.0.0.1:1,localhost:2,[::1]:3/x",
+            "rediss://192.0.2.1,far.example/x",
+            "postgres://me@127.0.0.2/db",
+            "postgres://me@far.example/db?sslmode=verify-full",
+        ] {
+            assert_eq!(may_have(place, &password), Ok(()), "{place}");
+        }
+        for place in [
+            "redis://192.0.2.1/x",
+            "redis://127.0.0.1,192.0.2.1/x",
+            "redis://localhost.example/x",
+            "postgres://me@192.0.2.1/db",
+            "postgres://me@[2001:db8::1]/db?sslmode=disable",
+        ] {
+            let told = may_have(place, &password).unwrap_err();
+            for word in ["rediss://", "sslmode=verify-full", "--coins-private-line"] {
+                assert!(told.contains(word), "{place}: {told}");
+            }
+            assert!(!told.contains("secret"));
+            assert_eq!(may_have(place, &password.clone().on_a_private_line()), Ok(()), "{place}");
+        }
     }
 
     #[test]

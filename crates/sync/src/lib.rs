@@ -55,7 +55,9 @@ pub use request::{
     Memory, OpenForest, OpenStore, Outcome, Output, OutputKind, ProofsInput, Request, Scripts,
     Source, Stop,
 };
-pub use run::{discard_progress, expect_work_folder, give_up_progress, has_progress, run};
+pub use run::{
+    discard_progress, expect_work_folder, give_up_progress, has_progress, keep_record, run,
+};
 pub use sink::ReadBack;
 pub use source::blocksdir::{BlockHead, BlocksDir, UseIndex};
 pub use source::peers;

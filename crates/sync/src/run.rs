@@ -290,6 +290,11 @@ pub fn discard_progress(workdir: &dyn Storage) -> Result<(), SyncError> {
     Workdir::discard(workdir)
 }
 
+/// Gives up the progress of a finished run, but for what says that it brought coins to where they stay on servers.
+pub fn keep_record(workdir: &dyn Storage) -> Result<(), SyncError> {
+    Workdir::leave_record(workdir)
+}
+
 /// Gives up the progress of a run that failed, but for what was downloaded; tells whether there is
 /// any of that.
 pub fn give_up_progress(workdir: &dyn Storage) -> Result<bool, SyncError> {

@@ -171,6 +171,13 @@ impl<'a> Workdir<'a> {
         workdir.remove(|name| name == PLAN)
     }
 
+    /// Removes all but what a run notes of coins that stay on servers: by that a later start goes on from them.
+    pub(crate) fn leave_record(storage: &'a dyn Storage) -> Result<(), SyncError> {
+        let workdir = Self { storage, plan_id: [0; 32] };
+        workdir.remove(|name| ![LOCK, PLAN, RECORD].contains(&name))?;
+        workdir.remove(|name| name == PLAN)
+    }
+
     /// Removes everything that a run made after its verdict was a failure. The plan, and with it
     /// the key, goes first: whatever survives a crash from here on is worth nothing.
     pub(crate) fn wipe(&self) -> Result<(), SyncError> {

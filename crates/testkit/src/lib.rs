@@ -14,7 +14,7 @@
 //! - [`utreexod`]: one that proves coins.
 //! - [`nats`]: a queue.
 //! - [`versitygw`]: a store of objects.
-//! - [`redis`]: three Redis servers as one cluster.
+//! - [`redis`]: three Redis servers as one cluster, and one alone.
 //! - [`postgres`]: a PostgreSQL server.
 //! - [`chromium`]: a browser.
 //! - [`prometheus`]: what gathers metrics.

@@ -1,8 +1,12 @@
-//! [`RedisCluster`]: three real Redis servers as one cluster, for the tests of stores on one.
+//! [`RedisCluster`]: three real Redis servers as one cluster, for the tests of stores on one; [`RedisServer`]: one alone.
 //!
 //! A test that needs it fails where no redis-server can be found: it never passes by skipping. The
 //! servers live in a folder of their own, keep a log of what they are told, and are killed when
 //! dropped. They are spoken to in lines of text, by nothing that the tests are about.
+
+mod alone;
+
+pub use alone::RedisServer;
 
 use crate::bitcoind::{POLL_EVERY, find_program, free_ports};
 use crate::far::Far;

@@ -1,6 +1,6 @@
 //! `apus coins get`: a batch of look-ups, as JSON (`docs/formats/remote-coins.md`).
 
-use super::servers::{TIMEOUT, about, access, place, timeouts};
+use super::servers::{How, TIMEOUT, about, place, timeouts};
 use crate::failure::Failure;
 use crate::print;
 use apus_chain::{Network, OutPoint, Txid};
@@ -32,6 +32,10 @@ pub(crate) struct GetArgs {
     #[arg(long, value_name = "FILE")]
     coins_password_file: Option<PathBuf>,
 
+    /// Send the password to servers on other machines without TLS: nobody else reads what goes to them
+    #[arg(long)]
+    coins_private_line: bool,
+
     /// For how long the servers may be away, or silent, before that is an error
     #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT, value_parser = timeouts())]
     coins_timeout: u64,
@@ -44,7 +48,12 @@ pub(crate) struct GetArgs {
 /// Runs it.
 pub(super) fn get(args: &GetArgs) -> Result<(), Failure> {
     let place = place("--coins", &args.coins)?;
-    let access = access(args.coins_password_file.as_deref(), args.coins_timeout)?;
+    let how = How {
+        password_file: args.coins_password_file.as_deref(),
+        line_is_private: args.coins_private_line,
+        timeout: args.coins_timeout,
+    };
+    let access = how.access(&[&place])?;
     let reader = Reader::open(&place, args.chain, &access).map_err(|error| about(&error))?;
     let seen = reader.look_up(&args.outpoints).map_err(|error| about(&error))?;
     let coins: Vec<Value> = args.outpoints.iter().zip(&seen.coins).map(told).collect();

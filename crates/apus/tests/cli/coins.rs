@@ -76,13 +76,30 @@ fn coins_make_the_same_set(coins: &str) {
     let local = format!("{RUN} --assumevalid 0 --out snapshot:local.dat");
     desk.apus(&format!("{local} --stopatheight {SOME}")).succeeds();
     assert!(desk.read("some.dat") == desk.read("local.dat"));
-    // The coins are still there, and no run knows of them.
-    let said = ["/set is at block", &format!("of height {SOME} already"), "after the slash"];
-    desk.apus(&line("--out snapshot:all.dat")).fails(1, &said);
+    // What is known of them is for no other coins.
+    assert_eq!(desk.names("work"), ["connected", "ended"]);
     let other = line("--out snapshot:all.dat").replace("/set", "/other");
-    desk.apus(&other).succeeds();
+    for other in [&other, &format!("{RUN} --assumevalid 0 --workdir work --out null")] {
+        desk.apus(other)
+            .fails(1, &["work has what is known of the coins at ", "another --workdir"]);
+    }
+    // The same command goes on, once there are more blocks and when there are none.
     desk.remove("local.dat");
     desk.apus(&local).succeeds();
+    for (number, said) in [format!("{SOME}"), "315".to_owned()].into_iter().enumerate() {
+        let all = format!("all-{number}.dat");
+        let out = format!("--out snapshot:{all} --report report-{number}.json");
+        let ended = desk.apus(&line(&out)).succeeds();
+        assert!(ended.stderr.contains("goes on from block 315"), "{ended}");
+        assert!(desk.read(&all) == desk.read("local.dat"));
+        let resumed = &desk.json(&format!("report-{number}.json"))["segments_resumed"];
+        assert_eq!(resumed.to_string(), said);
+    }
+    // Without it no run knows of them.
+    desk.remove("work");
+    let said = ["/set is at block", "of height 315 already", "after the slash"];
+    desk.apus(&line("--out snapshot:none.dat")).fails(1, &said);
+    desk.apus(&other).succeeds();
     assert!(desk.read("all.dat") == desk.read("local.dat"));
 }
 
@@ -106,6 +123,19 @@ fn coins_that_cannot_be_had_are_told_by_name() {
         desk.write("empty", b"\n");
         let ended = desk.apus(&format!("{RUN} --workdir work {rest}")).fails(code, said);
         assert!(!ended.stderr.contains("hidden"), "{ended}");
+    }
+    // A password goes to no other machine without TLS, and none is asked for a server that is not there.
+    desk.write("password", b"hidden");
+    for rest in
+        ["--coins redis://192.0.2.1:1/x", "--coins postgres://me@192.0.2.1:1/db/x?sslmode=disable"]
+    {
+        let line = format!("{RUN} --workdir work {rest} --coins-password-file password");
+        let said =
+            ["192.0.2.1 in the clear", "rediss://", "sslmode=verify-full", "--coins-private-line"];
+        let ended = desk.apus(&line).fails(1, &said);
+        assert!(!ended.stderr.contains("hidden"), "{ended}");
+        let get = format!("coins get {UNSPENT} {rest} --coins-password-file password");
+        desk.apus(&get).fails(1, &said);
     }
     for line in [
         "coins copy --from redis://a/x?pwd=hidden --to redis://a:1/x",

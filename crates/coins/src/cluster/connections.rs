@@ -8,7 +8,7 @@
 //! with it.
 
 use super::ClusterOptions;
-use super::servers::{Reach, Servers};
+use super::servers::{Reach, Servers, is_alone};
 use crate::patience::Absence;
 use crate::place::ClusterPlace;
 use crate::{silence, trust};
@@ -134,54 +134,52 @@ impl Connections {
         Ok(done)
     }
 
-    /// Refuses servers that forget all when they stop, or some of it when memory is short.
+    /// Refuses servers that forget what they acknowledged when they stop, or when memory is short. What is wrong with all of
+    /// them is told at once. Who hides a setting is believed.
     pub(super) fn expect_durable(&self) -> Result<(), StoreError> {
         let said = self.run(|to| to.everywhere::<String>(&cmd("INFO")))?;
-        for (server, said) in &said {
-            if let Some(what) = forgets(said) {
-                let error = format!("{server} {what}");
-                return Err(StoreError::Io { place: self.place.clone(), error });
-            }
-        }
-        self.expect_written_before_answers()
-    }
-
-    /// Refuses servers that answer before the system has what is to be kept. Who hides their settings is
-    /// believed.
-    fn expect_written_before_answers(&self) -> Result<(), StoreError> {
-        let said = self.run(|to| {
+        let syncs = self.run(|to| {
             match to.everywhere::<Vec<String>>(cmd("CONFIG").arg("GET").arg("appendfsync")) {
                 Err(error) if !passes(&error) => Ok(Vec::new()),
                 said => said,
             }
         })?;
-        for (server, said) in &said {
-            if said.iter().any(|word| word == "everysec") {
-                let error = format!(
-                    "{server} may answer up to two seconds before it writes, and would forget coins when its \
-                     process is killed: set appendfsync to always, or to no where power cuts are of no concern"
-                );
-                return Err(StoreError::Io { place: self.place.clone(), error });
+        let mut wrong = Vec::new();
+        for (place, (server, said)) in said.iter().enumerate() {
+            let sync = syncs.get(place).and_then(|(_, said)| said.last()).map(String::as_str);
+            let lines = settings_wanted(said, sync.unwrap_or_default());
+            if !lines.is_empty() {
+                wrong.push(format!("{server}: {}", lines.join(", ")));
             }
         }
-        Ok(())
+        match &wrong[..] {
+            [] => Ok(()),
+            wrong => Err(StoreError::Io {
+                place: self.place.clone(),
+                error: format!(
+                    "what was written would be forgotten when a server stops, or when its memory is full. Set by redis-cli \
+                     CONFIG SET, and as lines of redis.conf: {}. (With appendfsync no a killed server forgets nothing, but a \
+                     power cut may take some.)",
+                    wrong.join("; ")
+                ),
+            }),
+        }
     }
 }
 
-/// Why a server would forget what it was told, by what it says of itself.
-fn forgets(said: &str) -> Option<&'static str> {
+/// The settings without which a server would forget what it was told, by what it says of itself and of `appendfsync`.
+fn settings_wanted(said: &str, sync: &str) -> Vec<&'static str> {
     let says = |line: &str| said.lines().any(|said| said.trim() == line);
-    if !says("aof_enabled:1") {
-        return Some(
-            "keeps no log of what is written and would forget coins: set appendonly to yes, and \
-             appendfsync to always if it is to survive a power cut",
-        );
-    }
-    let evicts = !says("maxmemory:0") && !says("maxmemory_policy:noeviction");
-    evicts.then_some(
-        "gives keys up when its memory is full and would forget coins: set maxmemory-policy to \
-         noeviction",
-    )
+    // By default a server answers up to two seconds before it writes.
+    let wanted = [
+        ("appendonly yes", !says("aof_enabled:1")),
+        ("appendfsync always", sync == "everysec"),
+        (
+            "maxmemory-policy noeviction",
+            !says("maxmemory:0") && !says("maxmemory_policy:noeviction"),
+        ),
+    ];
+    wanted.into_iter().filter(|(_, is_wanted)| *is_wanted).map(|(line, _)| line).collect()
 }
 
 /// Whether an error may go away by itself.
@@ -226,8 +224,11 @@ fn is_refusal(error: &RedisError) -> bool {
 fn failed(place: &str, error: &RedisError) -> StoreError {
     let what = if is_refusal(error) {
         "set APUS_COINS_PASSWORD, or --coins-password-file, to the password that the servers want"
-    } else if error.to_string().contains("cluster support disabled") {
-        "its servers are no cluster: set cluster-enabled to yes, and see `redis-cli --cluster create`"
+    } else if error.kind() == ErrorKind::InvalidClientConfig {
+        "a server of the cluster named that one"
+    } else if is_alone(error) {
+        "its servers are no cluster: name one server alone, or make them one (cluster-enabled yes in each redis.conf, then \
+         redis-cli --cluster create)"
     } else if is_tls(error) {
         trust::WHOM_TO_TRUST
     } else if error.is_io_error() {
@@ -244,14 +245,20 @@ mod tests {
 
     #[test]
     fn servers_that_forget_are_told_from_others() {
-        let said = |log, most, policy| {
+        let wanted = |log, most, policy, sync| {
             let memory = format!("maxmemory:{most}\r\nmaxmemory_policy:{policy}\r\n");
-            forgets(&format!("# Memory\r\n{memory}# Persistence\r\naof_enabled:{log}\r\n"))
+            settings_wanted(
+                &format!("# Memory\r\n{memory}# Persistence\r\naof_enabled:{log}\r\n"),
+                sync,
+            )
         };
-        assert_eq!(said(1, 0, "allkeys-lru"), None);
-        assert_eq!(said(1, 5, "noeviction"), None);
-        assert!(said(0, 0, "noeviction").unwrap().contains("appendonly"));
-        assert!(said(1, 5, "allkeys-lru").unwrap().contains("maxmemory-policy"));
+        for sync in ["always", "no", ""] {
+            assert!(wanted(1, 0, "allkeys-lru", sync).is_empty(), "{sync}");
+            assert!(wanted(1, 5, "noeviction", sync).is_empty(), "{sync}");
+        }
+        let all = ["appendonly yes", "appendfsync always", "maxmemory-policy noeviction"];
+        assert_eq!(wanted(0, 5, "allkeys-lru", "everysec"), all);
+        assert_eq!(wanted(1, 0, "noeviction", "everysec"), all[1..2]);
     }
 
     #[test]

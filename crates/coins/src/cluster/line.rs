@@ -7,7 +7,7 @@
 //!
 //! An answer is of bounded length, whatever a server says, and memory is taken for it as it comes.
 
-use crate::place::Password;
+use crate::place::{Exposed, Password};
 use crate::silence;
 use redis::io::tcp::TcpSettings;
 use redis::{
@@ -52,7 +52,10 @@ impl Line {
     ) -> RedisResult<Self> {
         let line = match tls {
             true => Self::Tls(Box::new(library((host, *port), password)?)),
-            false => Self::Clear(Box::new(Clear::connect((host, *port), password)?)),
+            false => {
+                let password = password.map(|password| reveal(password, host, tls)).transpose()?;
+                Self::Clear(Box::new(Clear::connect((host, *port), password)?))
+            }
         };
         silence::heard();
         Ok(line)
@@ -100,13 +103,22 @@ fn extract_error(said: Value) -> RedisResult<Value> {
     }
 }
 
+/// A password for a server, whoever named that: one that others name may be any.
+fn reveal<'p>(password: &'p Password, host: &str, tls: bool) -> RedisResult<&'p str> {
+    let exposed = |error: Exposed| {
+        (ErrorKind::InvalidClientConfig, "it is refused", error.to_string()).into()
+    };
+    password.reveal(host, tls).map_err(exposed)
+}
+
 /// A connection of the client library.
 fn library((host, port): (&str, u16), password: Option<&Password>) -> RedisResult<Connection> {
+    let password = password.map(|password| reveal(password, host, true)).transpose()?;
     let host = host.to_owned();
     let address = ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None };
     let mut login = RedisConnectionInfo::default();
     if let Some(password) = password {
-        login = login.set_password(password.reveal());
+        login = login.set_password(password);
     }
     // The end of what is sent has nothing to wait for.
     let settings = TcpSettings::default().set_nodelay(true);
@@ -121,7 +133,7 @@ pub(super) struct Clear {
 }
 
 impl Clear {
-    fn connect(address: (&str, u16), password: Option<&Password>) -> RedisResult<Self> {
+    fn connect(address: (&str, u16), password: Option<&str>) -> RedisResult<Self> {
         let mut last = io::Error::new(IoKind::NotFound, "the server's name has no address");
         for address in address.to_socket_addrs()? {
             match TcpStream::connect_timeout(&address, CONNECT.min(silence::left()?)) {
@@ -132,12 +144,12 @@ impl Clear {
         Err(last.into())
     }
 
-    fn greet(stream: TcpStream, password: Option<&Password>) -> RedisResult<Self> {
+    fn greet(stream: TcpStream, password: Option<&str>) -> RedisResult<Self> {
         // The end of what is sent has nothing to wait for.
         stream.set_nodelay(true)?;
         let mut line = Self { answers: Answers::new(BufReader::with_capacity(READ_BYTES, stream)) };
         if let Some(password) = password {
-            line.send(&cmd("AUTH").arg(password.reveal()).get_packed_command())?;
+            line.send(&cmd("AUTH").arg(password).get_packed_command())?;
             line.answers.next().and_then(Value::extract_error).map_err(|error| {
                 match error.is_io_error() {
                     true => error,

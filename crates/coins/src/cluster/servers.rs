@@ -1,4 +1,5 @@
-//! [`Servers`]: connections to all servers of a cluster, and which of them has which keys.
+//! [`Servers`]: connections to all servers of a cluster, and which of them has which keys. A server that is none of a cluster
+//! has all of them.
 //!
 //! The client library's own cluster connection takes the answers to a pipeline one by one, and listens for as
 //! long to each where a server is silent; so one with five hundred commands listens for hours. Here the first
@@ -44,7 +45,10 @@ impl Reach {
         let mut last = None;
         for seed in &self.seeds {
             let map = self.connect(seed).and_then(|mut connection| {
-                let map = Map::read(ask(&mut connection, cmd("CLUSTER").arg("SLOTS"))?, &seed.0)?;
+                let map = match ask(&mut connection, cmd("CLUSTER").arg("SLOTS")) {
+                    Err(error) if self.seeds.len() == 1 && is_alone(&error) => Map::alone(seed),
+                    said => Map::read(said?, &seed.0)?,
+                };
                 Ok((map, connection))
             });
             match map {
@@ -69,7 +73,17 @@ struct Map {
     slots: Vec<Option<u16>>,
 }
 
+/// Whether a server is none of a cluster.
+pub(super) fn is_alone(error: &RedisError) -> bool {
+    error.to_string().contains("cluster support disabled")
+}
+
 impl Map {
+    /// One server has all keys.
+    fn alone(server: &Address) -> Self {
+        Self { addresses: vec![server.clone()], slots: vec![Some(0); SLOTS] }
+    }
+
     /// Reads what the server at `host` says of that.
     fn read(said: Value, host: &str) -> RedisResult<Self> {
         let strange = || RedisError::from((ErrorKind::Client, "no slots are told of"));
@@ -391,6 +405,16 @@ mod tests {
         ] {
             assert!(Map::read(Value::Array(wrong.clone()), "here").is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_server_that_others_name_gets_no_password_in_the_clear() {
+        let place = "redis://127.0.0.1:1/x".parse().unwrap();
+        let reach = Reach::new(&place, Some(Password::new("secret")));
+        let named = ("192.0.2.1".to_owned(), 1);
+        let Err(error) = reach.connect(&named) else { panic!("it connects") };
+        assert!(error.to_string().contains("--coins-private-line"), "{error}");
+        assert!(!error.to_string().contains("secret"));
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! [`ClusterPlace`]: `redis://HOST:PORT[,HOST:PORT…][/NAME]`.
 
-use super::{PlaceError, Server, host_and_port, store_name};
+use super::{Exposed, Password, PlaceError, Server, host_and_port, store_name};
 use std::fmt;
 use std::str::FromStr;
 
 /// The port of Redis.
 const PORT: u16 = 6379;
 
-/// Where a store on a Redis Cluster is.
+/// Where a store on a Redis Cluster is, or on one server alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterPlace {
     /// Whether the connections are encrypted.
@@ -38,6 +38,13 @@ impl FromStr for ClusterPlace {
             .map(|(node, number)| host_and_port(node, PORT).ok_or(PlaceError::Node(number)));
         let nodes = nodes.collect::<Result<_, _>>()?;
         Ok(Self { tls, nodes, name: store_name(name)? })
+    }
+}
+
+impl ClusterPlace {
+    /// Whether a password may go to all servers that are named.
+    pub(super) fn may_have(&self, password: &Password) -> Result<(), Exposed> {
+        self.nodes.iter().try_for_each(|(host, _)| password.reveal(host, self.tls).map(drop))
     }
 }
 

@@ -6,7 +6,7 @@
 use super::PostgresOptions;
 use super::line::{Encrypted, Plain};
 use crate::patience::{Absence, Patience};
-use crate::place::PostgresPlace;
+use crate::place::{Exposed, PostgresPlace};
 use crate::{silence, trust};
 use ::postgres::config::{SslMode, SslNegotiation, TargetSessionAttrs};
 use ::postgres::error::SqlState;
@@ -112,7 +112,12 @@ impl Connections {
             config.ssl_negotiation(SslNegotiation::Direct);
         }
         if let Some(password) = &options.password {
-            config.password(password.reveal());
+            let password = password.reveal(&place.host, place.tls);
+            let failed = |error: Exposed| StoreError::Io {
+                place: place.to_string(),
+                error: error.to_string(),
+            };
+            config.password(password.map_err(failed)?);
         }
         let name = place.to_string();
         let absence = Absence::new(options.patience);

@@ -1,12 +1,12 @@
 //! What a store is not opened for, by its name, and changes that it does not take.
 
 use super::servers::{How, Servers, open};
-use super::support::{Step, block, coin, coins_of, outpoint, random_step};
+use super::support::{Step, assert_same, block, coin, coins_of, outpoint, random_step};
 use apus_chain::Network;
-use apus_engine::utxo::store::EachChange;
+use apus_engine::utxo::store::{EachChange, MemoryStore};
 use apus_engine::utxo::{Changes, Flush, StoreError};
 use apus_testkit::postgres::PostgresServer;
-use apus_testkit::redis::RedisCluster;
+use apus_testkit::redis::{RedisCluster, RedisServer};
 use apus_testkit::rng::Rng;
 use std::net::TcpListener;
 use std::time::Duration;
@@ -120,6 +120,30 @@ fn servers_that_are_not_there_or_forget_are_told_by_name<S: Servers>(scheme: &st
     assert!(error.contains("127.0.0.1") && error.contains(setting), "{error}");
 }
 
+/// A server that is none of a cluster keeps coins, once it is told all that it lacks at once.
+#[test]
+fn one_server_alone_keeps_coins() {
+    let said = How::default().refusal(&RedisServer::start(&[]).url("alone")).to_string();
+    assert!(
+        said.contains("appendonly yes, appendfsync always.") && said.contains("CONFIG SET"),
+        "{said}"
+    );
+    let mut server = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let url = server.url("alone");
+    let (model, mut rng) = (MemoryStore::new(), Rng::new(54));
+    for height in 1..4 {
+        let step = random_step(height, 300, 60, &mut rng);
+        let store = open(&url);
+        step.write(&*store).unwrap();
+        step.write(&model).unwrap();
+        server.kill_and_restart();
+        assert_same(&*store, &model, height + 1);
+    }
+    // As a seed of a cluster it is none.
+    let said = How::default().refusal(&url.replace("/alone", ",127.0.0.1:1/alone")).to_string();
+    assert!(said.contains("name one server alone"), "{said}");
+}
+
 /// By default a server puts the writing of its log off while the disk is busy, and answers.
 #[test]
 fn a_cluster_that_answers_before_it_writes_is_told_by_name() {
@@ -128,7 +152,7 @@ fn a_cluster_that_answers_before_it_writes_is_told_by_name() {
     let set = |to: &str| cluster.tell(port, &format!("CONFIG SET appendfsync {to}")).unwrap();
     assert_eq!(set("everysec"), "+OK\r\n");
     let error = How::default().refusal(&cluster.url("x")).to_string();
-    assert!(error.contains(&port.to_string()) && error.contains("set appendfsync"), "{error}");
+    assert!(error.contains(&port.to_string()) && error.contains("appendfsync always"), "{error}");
     for kept in ["no", "always"] {
         assert_eq!(set(kept), "+OK\r\n");
         open(&cluster.url("x"));

@@ -87,8 +87,8 @@ pub enum UsageError {
     },
     /// A store of coins on servers that is at a block of another run.
     #[error(
-        "{place} is at block {} of height {} already, where this run did not bring it: name other \
-         coins after the slash, or the --workdir of the run that did",
+        "{place} is at block {} of height {} already, where this run did not bring it: name the \
+         --workdir of the run that did, which stays beside the coins, or other coins after the slash",
         at.hash, at.height
     )]
     CoinsOfOtherRun {

@@ -51,8 +51,8 @@ pub const FOREST: &str = "forest";
 /// Name of the folder of coins or hints while it is removed.
 pub const GONE: &str = "discarded.incomplete";
 
-/// Empty, and there between two starts of a run that follows the tip: the last one wrote all of its
-/// outputs.
+/// There between two starts of a run that follows the tip, or has its coins on servers: the last one wrote all of its
+/// outputs. Has the place of those coins, else nothing.
 pub const ENDED: &str = "ended";
 
 /// Name of the folder in which a run without hints works to write some.
@@ -78,12 +78,13 @@ pub fn is_work_file(name: &str) -> bool {
         && (RunKind::ALL.iter().any(|kind| name.ends_with(kind.ending()))
             || [".part", ".part.tmp"].iter().any(|end| name.ends_with(end)));
     let scratch = (name.starts_with(MERGE) || name.starts_with(SPILL)) && name.ends_with(".run");
-    let note = [RECORD, INVALID, JOINED].contains(&name.strip_suffix(".tmp").unwrap_or(name));
+    let note =
+        [RECORD, INVALID, JOINED, ENDED].contains(&name.strip_suffix(".tmp").unwrap_or(name));
     segment
         || is_download(name)
         || scratch
         || note
-        || [PLAN, "plan.tmp", LOCK, COINS, FOREST, HINTS, GONE, POSITIONS, ENDED].contains(&name)
+        || [PLAN, "plan.tmp", LOCK, COINS, FOREST, HINTS, GONE, POSITIONS].contains(&name)
 }
 
 /// Whether a file is there before the plan is: what the run needs of its hints, or of peers, or to
