@@ -1,6 +1,7 @@
-//! `apus cluster`: serve, work, status.
+//! `apus cluster`: serve, work, status, and the settings of the queue.
 
 mod args;
+mod key;
 mod own;
 
 pub(crate) use args::ClusterArgs;
@@ -16,7 +17,7 @@ use crate::report::{bytes, grouped};
 use crate::sync::command_on;
 use crate::sync::proofs::named;
 use apus_chain::{Network, Params};
-use apus_cluster::{Coordinator, LinkError, LinkOptions, Overview, RunSeen, Worker};
+use apus_cluster::{ClusterKey, Coordinator, LinkError, LinkOptions, Overview, RunSeen, Worker};
 use apus_p2p::addresses::{NodeAddress, parse_address};
 use apus_p2p::network::NetworkOptions;
 use apus_p2p::transport::TransportChoice;
@@ -24,7 +25,10 @@ use apus_sync::{
     ClusterError, Event, GivenBlocks, Jobs, Observer, ProofsInput, QueueError, SyncError,
     WorkBlocks, WorkRequest, describe_run, work,
 };
-use args::{ClusterCommand, LinkArgs, ObjectsArgs, ServeArgs, StatusArgs, WorkArgs, WorkPeersArgs};
+use args::{
+    ClusterCommand, KeyArgs, LinkArgs, ObjectsArgs, ServeArgs, StatusArgs, WorkArgs, WorkPeersArgs,
+};
+use key::{NoKey, key};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,26 +61,53 @@ pub(crate) fn command(args: &ClusterArgs) -> Result<(), Failure> {
         ClusterCommand::Serve(args) => serve(args),
         ClusterCommand::Work(args) => work_on(args),
         ClusterCommand::Status(args) => status(args),
+        ClusterCommand::NatsConf(args) => nats_conf(args),
     }
 }
 
-/// Where queue and objects are; says what is not as safe as it might be.
-fn link(args: &LinkArgs, objects: Option<&ObjectsArgs>) -> Result<LinkOptions, Failure> {
-    let options = LinkOptions {
+/// Settings of a NATS server that lets in those alone who have the key.
+fn nats_conf(args: &KeyArgs) -> Result<(), Failure> {
+    print::result(key(args, NoKey::Made)?.server_settings().trim_end())
+}
+
+/// Who connects.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Who {
+    Coordinator,
+    Worker,
+    Looker,
+}
+
+/// Where queue and objects are, and the key. The coordinator makes one where there is none; so does a worker whose
+/// coordinator may be on the same machine and not there yet.
+fn link(who: Who, args: &LinkArgs, objects: Option<&ObjectsArgs>) -> Result<LinkOptions, Failure> {
+    let mut options = LinkOptions {
         nats: args.nats.clone(),
+        key: ClusterKey::new(&[0; 32]),
         creds: args.nats_creds.clone(),
         ca: args.nats_ca.clone(),
         objects: objects.map(|args| args.objects.clone()),
     };
-    let clear = options.in_the_clear()?;
-    if !clear.is_empty() {
+    let is_made = match who {
+        Who::Coordinator => true,
+        Who::Worker => options.is_on_loopback()?,
+        Who::Looker => false,
+    };
+    // What is wrong with the URL is told first.
+    options.is_on_loopback()?;
+    options.key = key(&args.key, if is_made { NoKey::Made } else { NoKey::Copied })?;
+    Ok(options)
+}
+
+/// Who else may come to the queue is told.
+fn tell_of_open(servers: &[String]) {
+    if !servers.is_empty() {
         print::aside(format_args!(
-            "warning: what goes to {} is not encrypted, the secret among it by which hints are proven right: \
-             who reads it can make hints that only seem right. Use tls://, or a tunnel",
-            clear.join(", ")
+            "warning: the NATS server at {} lets in whoever reaches it, who can end runs there, but not read or change them: \
+             start it with the settings that `apus cluster nats-conf` prints",
+            servers.join(", ")
         ));
     }
-    Ok(options)
 }
 
 fn serve(args: &ServeArgs) -> Result<(), Failure> {
@@ -86,8 +117,9 @@ fn serve(args: &ServeArgs) -> Result<(), Failure> {
              --blocksdir DIR",
         ));
     }
-    let options = link(&args.link, Some(&args.objects))?;
+    let options = link(Who::Coordinator, &args.link, Some(&args.objects))?;
     let coordinator = Coordinator::connect(&options, Duration::from_secs(args.ack_wait.into()))?;
+    tell_of_open(coordinator.open_servers());
     let mut coordinator = coordinator.with_audit(args.audit);
     if let Some(replicas) = args.replicas {
         coordinator = coordinator.with_replicas(replicas);
@@ -171,10 +203,11 @@ fn work_on(args: &WorkArgs) -> Result<(), Failure> {
             Blocks::Peers(&args.peers)
         }
     };
-    let options = link(&args.link, Some(&args.objects))?;
+    let options = link(Who::Worker, &args.link, Some(&args.objects))?;
     allocator::keep_large();
     let interrupt = watch_signals()?;
     let worker = Worker::connect(&options, args.name.as_deref())?;
+    tell_of_open(worker.open_servers());
     print::aside(format_args!("{}: waiting for a run", worker.name()));
     let (proxy, transport) = (args.peers.proxy, node_transport(&args.peers));
     let means = Means {
@@ -202,6 +235,7 @@ fn next_run(worker: &Worker, interrupt: &AtomicBool) -> Result<RunSeen, Failure>
         match worker.runs() {
             Ok(runs) => {
                 heard = Instant::now();
+                tell_of_strange(worker);
                 if let Some(seen) = runs.into_iter().next() {
                     return Ok(seen);
                 }
@@ -213,6 +247,16 @@ fn next_run(worker: &Worker, interrupt: &AtomicBool) -> Result<RunSeen, Failure>
             return Err(stopped());
         }
         worker.wait_for_run(LOOK_INTERVAL);
+    }
+}
+
+/// What was in the queue and not for this machine.
+fn tell_of_strange(worker: &Worker) {
+    for what in worker.passed_over() {
+        print::aside(format_args!(
+            "warning: {}: {what}. All machines need the same key: --key-file",
+            worker.name()
+        ));
     }
 }
 
@@ -257,7 +301,17 @@ fn take_part(
         observer: &Aside,
         interrupt,
     };
-    match work(&request, &joined) {
+    let worked = work(&request, &joined);
+    tell_of_strange(worker);
+    match worked {
+        Ok(_) if joined.was_left() => {
+            print::aside(format_args!(
+                "{}: run {} has no coordinator that gives a sign of life, and is left for another one",
+                worker.name(),
+                seen.run
+            ));
+            Ok(false)
+        }
         Ok(done) => {
             let (blocks, all) = (grouped(done.work.blocks), bytes(done.work.bytes));
             print::aside(format_args!(
@@ -318,7 +372,7 @@ fn node_options(args: &WorkPeersArgs, params: &Params) -> NetworkOptions {
 }
 
 fn status(args: &StatusArgs) -> Result<(), Failure> {
-    let options = link(&args.link, None)?;
+    let options = link(Who::Looker, &args.link, None)?;
     let overview = Overview::ask(&options)?;
     if args.json {
         let text = serde_json::to_string_pretty(&overview);
@@ -329,7 +383,7 @@ fn status(args: &StatusArgs) -> Result<(), Failure> {
     }
     for run in &overview.runs {
         let what = match run.chain.as_str() {
-            "" => "made by another version of the program".to_owned(),
+            "" => "made by another version of the program, or under another key".to_owned(),
             chain => format!(
                 "{chain}, up to block {}, {}, {} segments",
                 run.stop_height,
@@ -344,6 +398,11 @@ fn status(args: &StatusArgs) -> Result<(), Failure> {
             grouped(run.under_way),
             grouped(run.waiting)
         ))?;
+        if !run.led {
+            print::result(
+                "  no coordinator gives a sign of life: the command that began it goes on with it",
+            )?;
+        }
         for worker in &run.workers {
             print::result(format_args!(
                 "  {}: {} jobs done, {}",

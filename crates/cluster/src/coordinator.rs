@@ -1,14 +1,14 @@
 //! [`Coordinator`]: a run's side of the queue.
 
-use crate::beat::{Beat, Beats};
+use crate::beat::{BEAT_INTERVAL, Beat, Beats};
 use crate::link::{Link, at, away, from, last};
 use crate::names;
 use crate::options::{LinkError, LinkOptions, chain};
 use apus_sync::{
-    AnswerBytes, GivenBlocks, JobCopy, JobKey, JobQueue, ObjectRef, QueueError, RunId, WorkerSeen,
+    AnswerBytes, GivenBlocks, JobCopy, JobKey, JobQueue, ObjectPart, ObjectRef, QueueError, RunId,
+    WorkerSeen,
 };
 use async_nats::jetstream::consumer::{AckPolicy, pull};
-use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{
     Config, DeleteMessageError, RetentionPolicy, StorageType, Stream,
 };
@@ -108,6 +108,11 @@ impl Coordinator {
         Self { given: Some(given), ..self }
     }
 
+    /// Servers on this machine that let in whoever comes.
+    pub fn open_servers(&self) -> &[String] {
+        &self.link.open_servers
+    }
+
     /// The run that is open.
     pub fn opened(&self) -> Option<RunId> {
         self.state().run
@@ -181,9 +186,11 @@ impl Coordinator {
         jobs.create_consumer(workers).await.map_err(away)?;
         // Last, so that a machine that sees it finds all else.
         let known = last(&runs, &names::run(run)).await?;
-        if known.is_none_or(|known| *known.payload != *spec) {
-            let message = PublishMessage::build().payload(spec.to_vec().into());
-            self.link.publish(names::run(run), message).await?;
+        let subject = names::run(run);
+        let is_spec = |known: Vec<u8>| known == spec;
+        let opened = known.and_then(|known| self.link.key.open(&subject, &known.payload).ok());
+        if !opened.is_some_and(is_spec) {
+            self.link.publish(subject, spec).await?;
             // Those that do not hear it look for runs every now and then.
             self.link.client.publish(names::NEW, "".into()).await.map_err(away)?;
         }
@@ -202,17 +209,34 @@ impl Coordinator {
         }
     }
 
-    /// Takes signs of life until it is stopped. The client asks for them again when it was away.
+    /// Takes signs of life, and gives some, until it is stopped. The client asks for them again when it was away.
     async fn listen(&self, run: RunId) -> Result<JoinHandle<()>, QueueError> {
         let mut signs = self.link.client.subscribe(names::beat(&run)).await.map_err(away)?;
         // They are stored as well: this is only to know when.
         let mut answers =
             self.link.client.subscribe(names::any_answer(&run)).await.map_err(away)?;
+        let mut asks = self.link.client.subscribe(names::ASK).await.map_err(away)?;
         let (beats, answered) = (Arc::clone(&self.beats), Arc::clone(&self.answered));
+        let (client, key, subject) =
+            (self.link.client.clone(), self.link.key.clone(), names::lead(&run));
+        let lead = key.seal(&subject, b"");
         Ok(self.link.runtime.spawn(async move {
+            let mut own = tokio::time::interval(BEAT_INTERVAL);
             loop {
                 let sign = tokio::select! {
                     sign = signs.next() => sign,
+                    _ = own.tick() => {
+                        // One that is not heard is followed by the next.
+                        let _ = client.publish(subject.clone(), lead.clone().into()).await;
+                        continue;
+                    }
+                    ask = asks.next() => {
+                        if ask.is_none() {
+                            break;
+                        }
+                        own.reset_immediately();
+                        continue;
+                    }
                     answer = answers.next() => {
                         if answer.is_none() {
                             break;
@@ -222,9 +246,9 @@ impl Coordinator {
                     }
                 };
                 let Some(sign) = sign else { break };
-                if let Some(beat) =
-                    Beat::from_bytes(&sign.payload).filter(|it| it.run == run.name())
-                {
+                let beat = key.open(&sign.subject, &sign.payload).ok();
+                let beat = beat.and_then(|beat| Beat::from_bytes(&beat));
+                if let Some(beat) = beat.filter(|it| it.run == run.name()) {
                     beats.lock().unwrap_or_else(PoisonError::into_inner).add(beat);
                 }
             }
@@ -295,6 +319,10 @@ impl JobQueue for Coordinator {
         self.link.object(&self.run(), of)
     }
 
+    fn object_parts(&self, parts: &[ObjectPart]) -> Result<Vec<Vec<u8>>, (usize, QueueError)> {
+        self.link.wait(self.link.objects.parts(&self.run(), parts))
+    }
+
     fn put_job(&self, key: JobKey, copy: JobCopy, message: &[u8]) -> Result<(), QueueError> {
         let subject = names::job(&self.run(), key, copy);
         self.link.wait(self.link.publish_first(subject, message)).map(drop)
@@ -345,12 +373,14 @@ impl JobQueue for Coordinator {
         self.state().look = Some(look);
         let Some(found) = found else { return Ok(None) };
         self.state().next = found.sequence + 1;
+        let opened = self.link.key.open(&found.subject, &found.payload);
         // A subject that is none of ours is passed over.
         Ok(names::key_of(&found.subject).map(|key| AnswerBytes {
             place: found.sequence,
             key,
             audit: names::is_audit(&found.subject),
-            message: found.payload.into(),
+            is_genuine: opened.is_ok(),
+            message: opened.unwrap_or_default(),
         }))
     }
 

@@ -4,7 +4,7 @@ use crate::in_work::{InWork, lock};
 use crate::link::{Link, away, last};
 use crate::names;
 use apus_sync::{JobCopy, JobKey, Lease, ObjectPart, ObjectRef, QueueError, RunId};
-use async_nats::jetstream::message::{AckKind, Acker, Message, PublishMessage};
+use async_nats::jetstream::message::{AckKind, Acker, Message};
 use async_nats::jetstream::stream::Stream;
 use bytes::Bytes;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -58,13 +58,14 @@ pub(crate) struct Leased<'r> {
 }
 
 impl<'r> Leased<'r> {
-    pub(crate) fn new(place: &'r Place<'_>, message: Message) -> Self {
+    /// Of a message, and the job in it.
+    pub(crate) fn new(place: &'r Place<'_>, message: Message, job: Vec<u8>) -> Self {
         let deliveries = message.info().map_or(1, |info| info.delivered);
         let (message, acker) = message.split();
         let (key, copy) = (names::key_of(&message.subject), names::copy_of(&message.subject));
         Self {
             place,
-            message: message.payload.into(),
+            message: job,
             copy,
             deliveries: u64::try_from(deliveries).unwrap_or(1),
             acker: Arc::new(acker),
@@ -203,10 +204,9 @@ impl Lease for Leased<'_> {
         place.link.wait(async {
             if let Some((key, message)) = trouble {
                 let subject = names::trouble(&place.run, key, place.name);
-                let message = PublishMessage::build().payload(message.to_vec().into());
                 match place.link.publish(subject, message).await {
                     Err(_) if place.is_over().await? => return self.remove_put().await,
-                    other => other.map(drop)?,
+                    other => other?,
                 }
             }
             let after = Some(after).filter(|after| !after.is_zero());

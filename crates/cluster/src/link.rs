@@ -1,15 +1,17 @@
 //! [`Link`]: the connection to the queue, and what is asked of it over and over.
 
+use crate::key::ClusterKey;
 use crate::names;
 use crate::objects::Objects;
-use crate::options::{LinkError, LinkOptions, chain};
+use crate::options::{LinkError, LinkOptions, chain, is_loopback};
 use apus_sync::{ObjectRef, QueueError, RunId};
 use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::{PublishMessage, StreamMessage};
 use async_nats::jetstream::stream::{RawMessageErrorKind, Stream};
 use async_nats::jetstream::{Context, ErrorCode};
-use async_nats::{Client, ConnectOptions};
+use async_nats::{Client, ConnectError, ConnectErrorKind, ConnectOptions, ServerAddr};
 use std::fmt::Display;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -21,6 +23,9 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(3);
 /// A server that is not there when the program starts is waited for so long.
 const START_WAIT: Duration = Duration::from_secs(4);
 
+/// A server that does not say in so long whom it lets in is passed over.
+const DOOR_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// A server that was away is looked for again so often.
 const RECONNECT_MAX: Duration = Duration::from_millis(500);
 
@@ -30,14 +35,55 @@ pub(crate) struct Link {
     pub(crate) client: Client,
     pub(crate) context: Context,
     pub(crate) objects: Objects,
+    pub(crate) key: ClusterKey,
+    /// Servers on this machine that let in whoever comes.
+    pub(crate) open_servers: Vec<String>,
     /// How often a connection was made.
     connections: Arc<AtomicU64>,
 }
 
 /// Whether a server may be there in a moment.
-fn is_absent(error: &async_nats::ConnectError) -> bool {
-    use async_nats::ConnectErrorKind::{Io, TimedOut};
-    matches!(error.kind(), Io | TimedOut)
+fn is_absent(error: &ConnectError) -> bool {
+    matches!(error.kind(), ConnectErrorKind::Io | ConnectErrorKind::TimedOut)
+}
+
+/// What to do about a server that cannot be used.
+fn advice(error: &ConnectError) -> &'static str {
+    match error.kind() {
+        ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
+            "have it let in those who have this machine's key (apus cluster nats-conf prints the settings), or give \
+             its credentials by --nats-creds"
+        }
+        _ => "see that the NATS server runs there",
+    }
+}
+
+/// The servers that let in one who shows nothing.
+async fn open_servers(servers: &[ServerAddr], ca: Option<&Path>) -> Vec<ServerAddr> {
+    let mut open = Vec::new();
+    for server in servers {
+        let mut stranger = ConnectOptions::new().connection_timeout(DOOR_TIMEOUT);
+        if let Some(ca) = ca {
+            stranger = stranger.add_root_certificates(ca.to_owned());
+        }
+        let connect = tokio::time::timeout(DOOR_TIMEOUT, stranger.connect(server.clone()));
+        if matches!(connect.await, Ok(Ok(_))) {
+            open.push(server.clone());
+        }
+    }
+    open
+}
+
+/// Servers off this machine have to look who comes: an error for people.
+fn expect_closed(open: &[ServerAddr]) -> Result<(), LinkError> {
+    match open.iter().find(|server| !is_loopback(server.host())) {
+        Some(server) => Err(LinkError::Usage(format!(
+            "--nats: the server at {} lets in whoever reaches it, who can end runs there: start it with the settings that \
+             `apus cluster nats-conf` prints (nats-server -c FILE), or with credentials of its own, which --nats-creds names",
+            server.host()
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Something that may be worth another try.
@@ -73,11 +119,12 @@ impl Link {
                 .reconnect_delay_callback(|attempts| {
                     RECONNECT_MAX.min(Duration::from_millis(20 << attempts.min(8)))
                 });
-            if let Some(creds) = &options.creds {
-                connect = connect.credentials_file(creds).await.map_err(|error| {
+            connect = match &options.creds {
+                Some(creds) => connect.credentials_file(creds).await.map_err(|error| {
                     LinkError::Usage(format!("--nats-creds {}: {error}", creds.display()))
-                })?;
-            }
+                })?,
+                None => connect.nkey(options.key.login_seed()),
+            };
             if let Some(ca) = &options.ca {
                 connect = connect.add_root_certificates(ca.clone());
             }
@@ -90,10 +137,7 @@ impl Link {
                     }
                     other => {
                         return other.map_err(|error| {
-                            failed(format!(
-                                "{}: see that the NATS server runs there",
-                                chain(&error)
-                            ))
+                            failed(format!("{}: {}", chain(&error), advice(&error)))
                         });
                     }
                 }
@@ -104,13 +148,17 @@ impl Link {
                 "the server keeps no streams: start it with JetStream (nats-server -js)".to_owned(),
             ));
         }
+        let open = runtime.block_on(open_servers(&servers, options.ca.as_deref()));
+        expect_closed(&open)?;
+        let open_servers = open.iter().map(|server| server.host().to_owned()).collect();
         runtime.block_on(objects.try_out())?;
         // It begins a task of its own.
         let inside = runtime.enter();
         let mut context = async_nats::jetstream::new(client.clone());
         drop(inside);
         context.set_timeout(ASK_TIMEOUT);
-        Ok(Self { runtime, client, context, objects, connections })
+        let key = options.key.clone();
+        Ok(Self { runtime, client, context, objects, key, open_servers, connections })
     }
 
     /// How often a connection was made: a server that was killed has lost what it had not written, and a request
@@ -159,18 +207,22 @@ impl Link {
         subject: String,
         message: &[u8],
     ) -> Result<bool, QueueError> {
-        let message = PublishMessage::build()
-            .payload(message.to_vec().into())
-            .expected_last_subject_sequence(0);
-        self.publish(subject, message).await
+        let message = self.sealed(&subject, message).expected_last_subject_sequence(0);
+        self.send(subject, message).await
+    }
+
+    /// Stores a message.
+    pub(crate) async fn publish(&self, subject: String, message: &[u8]) -> Result<(), QueueError> {
+        let message = self.sealed(&subject, message);
+        self.send(subject, message).await.map(drop)
+    }
+
+    fn sealed(&self, subject: &str, message: &[u8]) -> PublishMessage {
+        PublishMessage::build().payload(self.key.seal(subject, message).into())
     }
 
     /// Stores a message; false where one was to be the first and is not.
-    pub(crate) async fn publish(
-        &self,
-        subject: String,
-        message: PublishMessage,
-    ) -> Result<bool, QueueError> {
+    async fn send(&self, subject: String, message: PublishMessage) -> Result<bool, QueueError> {
         let sent = async { self.context.send_publish(subject, message).await?.await };
         match sent.await {
             Ok(_) => Ok(true),

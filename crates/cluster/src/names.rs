@@ -3,8 +3,8 @@
 //! `apus.run.RUN` has the description of a run, `apus.job.RUN.JOB` a job, `apus.answer.RUN.JOB` its answer
 //! and `apus.trouble.RUN.JOB.WORKER` why a machine could not do it. A copy of a job for a machine that has
 //! nothing to do is `apus.job.RUN.JOB.again`; one to be compared is `apus.job.RUN.JOB.audit`, with `apus.audit.RUN.JOB` as
-//! its answer. `apus.beat.RUN`, `apus.ask` and `apus.new` are not stored: signs of life, the wish for one, and that a run
-//! begins.
+//! its answer. `apus.beat.RUN`, `apus.lead.RUN`, `apus.ask` and `apus.new` are not stored: signs of life of machines and of the
+//! coordinator, the wish for one, and that a run begins.
 
 use apus_sync::{JobCopy, JobKey, RunId};
 
@@ -22,6 +22,9 @@ pub(crate) const NEW: &str = "apus.new";
 
 /// Signs of life of all runs.
 pub(crate) const ALL_BEATS: &str = "apus.beat.*";
+
+/// Signs of life of all coordinators.
+pub(crate) const ALL_LEADS: &str = "apus.lead.*";
 
 /// Those who do the jobs of a run, as a consumer of its stream.
 pub(crate) const WORKERS: &str = "workers";
@@ -92,6 +95,15 @@ pub(crate) fn trouble(run: &RunId, key: JobKey, worker: &str) -> String {
 
 pub(crate) fn beat(run: &RunId) -> String {
     format!("apus.beat.{run}")
+}
+
+pub(crate) fn lead(run: &RunId) -> String {
+    format!("apus.lead.{run}")
+}
+
+/// The name of the run of any subject that has one.
+pub(crate) fn run_of(subject: &str) -> &str {
+    subject.split('.').nth(2).unwrap_or_default()
 }
 
 /// The job of a job's, an answer's or a trouble's subject.

@@ -1,5 +1,6 @@
 //! [`LinkOptions`]: where the queue and the objects are; and [`LinkError`], why they cannot be reached.
 
+use crate::key::ClusterKey;
 use async_nats::ServerAddr;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -9,7 +10,9 @@ use std::path::PathBuf;
 pub struct LinkOptions {
     /// The NATS server, or several of a cluster with commas between. Has no user and no password.
     pub nats: String,
-    /// A file with credentials as NATS has them (`.creds`).
+    /// What is said goes under this key, and by it the server is shown that this is one of the cluster's machines.
+    pub key: ClusterKey,
+    /// A file with credentials as NATS has them (`.creds`), for a server that does not go by the key.
     pub creds: Option<PathBuf>,
     /// A file with the certificates of those who may have signed the server's.
     pub ca: Option<PathBuf>,
@@ -60,11 +63,9 @@ impl LinkOptions {
         self.nats.split(',').map(|url| server(url.trim())).collect()
     }
 
-    /// The servers to which a secret would go in the clear, for people.
-    pub fn in_the_clear(&self) -> Result<Vec<String>, LinkError> {
-        let servers = self.servers()?;
-        let is_clear = |server: &&ServerAddr| !server.tls_required() && !is_loopback(server.host());
-        Ok(servers.iter().filter(is_clear).map(|server| server.host().to_owned()).collect())
+    /// Whether no machine but this one is named.
+    pub fn is_on_loopback(&self) -> Result<bool, LinkError> {
+        Ok(self.servers()?.iter().all(|server| is_loopback(server.host())))
     }
 }
 
@@ -87,7 +88,7 @@ fn shown(url: &str) -> &str {
     url.rsplit('@').next().unwrap_or_default()
 }
 
-fn is_loopback(host: &str) -> bool {
+pub(crate) fn is_loopback(host: &str) -> bool {
     let address: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
     host == "localhost" || address.is_some_and(|address| address.is_loopback())
 }
@@ -97,7 +98,8 @@ mod tests {
     use super::*;
 
     fn options(nats: &str) -> LinkOptions {
-        LinkOptions { nats: nats.into(), creds: None, ca: None, objects: None }
+        let key = ClusterKey::new(&[7; 32]);
+        LinkOptions { nats: nats.into(), key, creds: None, ca: None, objects: None }
     }
 
     #[test]
@@ -112,13 +114,15 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_in_the_clear_is_known() {
-        let clear = |url: &str| options(url).in_the_clear().unwrap();
-        for fine in ["nats://127.0.0.1:4222", "localhost", "nats://[::1]:4222", "tls://far.example"]
-        {
-            assert_eq!(clear(fine), [""; 0], "{fine}");
+    fn what_is_on_this_machine_is_known() {
+        for (urls, here) in [
+            ("nats://127.0.0.1:4222", true),
+            ("localhost, nats://[::1]:4222", true),
+            ("tls://far.example", false),
+            ("localhost,nats://near.example", false),
+            ("192.168.1.2:4222", false),
+        ] {
+            assert_eq!(options(urls).is_on_loopback().unwrap(), here, "{urls}");
         }
-        assert_eq!(clear("tls://far.example,nats://near.example"), ["near.example"]);
-        assert_eq!(clear("192.168.1.2:4222"), ["192.168.1.2"]);
     }
 }

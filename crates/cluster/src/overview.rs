@@ -1,10 +1,11 @@
 //! [`Overview`]: all runs of a queue, how far they are and which machines are at them.
 
 use crate::beat::{Beat, Beats};
+use crate::leaders::Leaders;
 use crate::link::{Link, away};
 use crate::names;
 use crate::options::{LinkError, LinkOptions};
-use crate::worker::runs;
+use crate::worker::{ClosedRun, RunSeen, runs};
 use apus_sync::{QueueError, RunDescription, RunId, describe_run};
 use async_nats::jetstream::consumer::{Consumer, pull};
 use futures_util::StreamExt;
@@ -27,7 +28,7 @@ pub struct Overview {
 pub struct RunOverview {
     /// Its name.
     pub run: String,
-    /// Core's name of the chain; empty where another version of the program made the run.
+    /// Core's name of the chain; empty where another version of the program made the run, or it was begun under another key.
     pub chain: String,
     /// The height whose set is wanted.
     pub stop_height: u32,
@@ -43,6 +44,8 @@ pub struct RunOverview {
     pub waiting: u64,
     /// Jobs that machines are at, or that are missed and will be offered again.
     pub under_way: u64,
+    /// Whether its coordinator gives signs of life.
+    pub led: bool,
     /// The machines.
     pub workers: Vec<WorkerOverview>,
 }
@@ -72,19 +75,25 @@ impl Overview {
 
 async fn ask(link: &Link) -> Result<Overview, QueueError> {
     let mut signs = link.client.subscribe(names::ALL_BEATS).await.map_err(away)?;
+    let leaders = Leaders::default();
+    let hearing = leaders.listen(&link.client, link.key.clone()).await.map_err(away)?;
     link.client.publish(names::ASK, "".into()).await.map_err(away)?;
     let mut beats: BTreeMap<String, Beats> = BTreeMap::new();
     let listening = async {
         while let Some(sign) = signs.next().await {
-            if let Some(beat) = Beat::from_bytes(&sign.payload) {
+            let beat = link.key.open(&sign.subject, &sign.payload).ok();
+            if let Some(beat) = beat.and_then(|beat| Beat::from_bytes(&beat)) {
                 beats.entry(beat.run.clone()).or_default().add(beat);
             }
         }
     };
     // How long it takes is what is wanted.
     let _ = tokio::time::timeout(ANSWER_WAIT, listening).await;
+    hearing.abort();
     let mut all = Vec::new();
-    for seen in runs(link).await? {
+    let (open, closed) = runs(link).await?;
+    let closed = closed.into_iter().map(|ClosedRun { run, .. }| RunSeen { run, spec: Vec::new() });
+    for seen in open.into_iter().chain(closed) {
         let of = beats.get(&seen.run.name());
         let workers = of.into_iter().flat_map(Beats::all).map(|beat| WorkerOverview {
             name: beat.worker.clone(),
@@ -105,6 +114,7 @@ async fn ask(link: &Link) -> Result<Overview, QueueError> {
             answered,
             waiting,
             under_way,
+            led: leaders.has(&seen.run),
             workers: workers.collect(),
         });
     }

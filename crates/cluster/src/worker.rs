@@ -2,6 +2,8 @@
 
 use crate::beat::BEAT_INTERVAL;
 use crate::in_work::{InWork, lock};
+use crate::key::SealError;
+use crate::leaders::Leaders;
 use crate::lease::{Leased, Place};
 use crate::link::{Link, away, from};
 use crate::names;
@@ -11,7 +13,9 @@ use async_nats::Subscriber;
 use async_nats::jetstream::consumer::{Consumer, pull};
 use async_nats::jetstream::message::{AckKind, Message};
 use futures_util::StreamExt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
@@ -24,6 +28,27 @@ pub struct Worker {
     name: String,
     /// Tells when a run begins.
     new: Mutex<Subscriber>,
+    leaders: Leaders,
+    /// Runs that this machine cannot take part in, and jobs that no coordinator put: what is to be told of them once.
+    strange: Mutex<Strange>,
+}
+
+/// What was told of messages that are not for this machine, and what is still to be told.
+#[derive(Default)]
+struct Strange {
+    known: BTreeSet<String>,
+    untold: Vec<String>,
+}
+
+/// So much of that is told.
+const STRANGE_MAX: usize = 100;
+
+impl Strange {
+    fn add(&mut self, what: String) {
+        if self.known.len() < STRANGE_MAX && self.known.insert(what.clone()) {
+            self.untold.push(what);
+        }
+    }
 }
 
 /// A run that is known.
@@ -50,7 +75,25 @@ impl Worker {
             url: options.nats.clone(),
             what: error.to_string(),
         })?;
-        Ok(Self { link, name, new: Mutex::new(new) })
+        let leaders = Leaders::default();
+        link.wait(leaders.listen(&link.client, link.key.clone())).map_err(|error| {
+            LinkError::Server { url: options.nats.clone(), what: error.to_string() }
+        })?;
+        Ok(Self { link, name, new: Mutex::new(new), leaders, strange: Mutex::default() })
+    }
+
+    /// Servers on this machine that let in whoever comes.
+    pub fn open_servers(&self) -> &[String] {
+        &self.link.open_servers
+    }
+
+    fn strange(&self) -> MutexGuard<'_, Strange> {
+        self.strange.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was passed over since this was asked last, for people; each once.
+    pub fn passed_over(&self) -> Vec<String> {
+        std::mem::take(&mut self.strange().untold)
     }
 
     /// Waits until it hears that a run begins, no longer than so long.
@@ -65,9 +108,15 @@ impl Worker {
         &self.name
     }
 
-    /// The runs that go on, the newest first.
+    /// The runs that go on: first those with a coordinator, and of these the newest.
     pub fn runs(&self) -> Result<Vec<RunSeen>, QueueError> {
-        self.link.wait(runs(&self.link))
+        let (mut open, closed) = self.link.wait(runs(&self.link))?;
+        for ClosedRun { run, why } in closed {
+            let name = run.name();
+            self.strange().add(format!("run {name} is passed over: {why}"));
+        }
+        open.sort_by_key(|seen| !self.leaders.has(&seen.run));
+        Ok(open)
     }
 
     /// Takes part in a run; none where it has ended meanwhile.
@@ -87,8 +136,8 @@ impl Worker {
         let beats = self.link.wait(self.beats(run, Arc::clone(&doing)))?;
         let asked = Mutex::new(Instant::now());
         let place = Place { link: &self.link, name: &self.name, run, answers, ack_wait, doing };
-        let spec = seen.spec.clone();
-        Ok(Some(JoinedRun { place, spec, consumer, beats, asked }))
+        let (spec, came, was_left) = (seen.spec.clone(), Instant::now(), AtomicBool::new(false));
+        Ok(Some(JoinedRun { worker: self, place, spec, consumer, beats, asked, came, was_left }))
     }
 
     /// Gives signs of life, every now and then and when one is asked for.
@@ -98,12 +147,15 @@ impl Worker {
         doing: Arc<Mutex<InWork>>,
     ) -> Result<JoinHandle<()>, QueueError> {
         let mut asks = self.link.client.subscribe(names::ASK).await.map_err(away)?;
-        let (client, name) = (self.link.client.clone(), self.name.clone());
+        let (client, name, key) =
+            (self.link.client.clone(), self.name.clone(), self.link.key.clone());
         Ok(self.link.runtime.spawn(async move {
             loop {
                 let beat = lock(&doing).beat(&run, &name).to_bytes();
                 // One that is not heard is followed by the next.
-                let _ = client.publish(names::beat(&run), beat.into()).await;
+                let subject = names::beat(&run);
+                let beat = key.seal(&subject, &beat);
+                let _ = client.publish(subject, beat.into()).await;
                 let _ = tokio::time::timeout(BEAT_INTERVAL, asks.next()).await;
             }
         }))
@@ -118,30 +170,49 @@ fn own_name() -> String {
     format!("{}-{}", names::like(host), std::process::id())
 }
 
-/// The runs that go on, the newest first.
-pub(crate) async fn runs(link: &Link) -> Result<Vec<RunSeen>, QueueError> {
-    let Some(stream) = link.stream(names::RUNS).await? else { return Ok(Vec::new()) };
-    let (mut all, mut next) = (Vec::new(), 0);
+/// A run of which this machine knows no more than the name.
+pub(crate) struct ClosedRun {
+    /// Its first half, which is all that is known, is its name.
+    pub(crate) run: RunId,
+    pub(crate) why: SealError,
+}
+
+/// The runs that go on, the newest first, and those that are not for this machine.
+pub(crate) async fn runs(link: &Link) -> Result<(Vec<RunSeen>, Vec<ClosedRun>), QueueError> {
+    let (mut open, mut closed, mut next) = (Vec::new(), Vec::new(), 0);
+    let Some(stream) = link.stream(names::RUNS).await? else { return Ok((open, closed)) };
     while let Some(found) = from(&stream, names::ALL_RUNS, next).await? {
         next = found.sequence + 1;
-        let run = RunId::of(&found.payload);
-        // One whose name is not that of what it says is none.
-        if *found.subject == *names::run(&run) {
-            all.push(RunSeen { run, spec: found.payload.into() });
+        match link.key.open(&found.subject, &found.payload) {
+            Ok(spec) => {
+                let run = RunId::of(&spec);
+                // One whose name is not that of what it says is none.
+                if *found.subject == *names::run(&run) {
+                    open.push(RunSeen { run, spec });
+                }
+            }
+            Err(why) => {
+                let run = RunId::from_name(names::run_of(&found.subject));
+                closed.extend(run.map(|run| ClosedRun { run, why }));
+            }
         }
     }
-    all.reverse();
-    Ok(all)
+    open.reverse();
+    Ok((open, closed))
 }
 
 /// See the module. Dropped, it gives no sign of life any more.
 pub struct JoinedRun<'w> {
+    worker: &'w Worker,
     place: Place<'w>,
     spec: Vec<u8>,
     consumer: Consumer<pull::Config>,
     beats: JoinHandle<()>,
     /// When it was asked last whether the run goes on.
     asked: Mutex<Instant>,
+    /// When this machine came to it.
+    came: Instant,
+    was_left: AtomicBool,
 }
 
 impl Drop for JoinedRun<'_> {
@@ -154,6 +225,30 @@ impl JoinedRun<'_> {
     /// Whether the run has ended, as far as that is known.
     pub fn is_over(&self) -> bool {
         self.place.link.wait(self.place.is_over()).unwrap_or(false)
+    }
+
+    /// Whether it was left for another one, since its coordinator gave no sign of life.
+    pub fn was_left(&self) -> bool {
+        self.was_left.load(Ordering::Relaxed)
+    }
+
+    /// Leaves it if its coordinator is gone and another one is there.
+    fn leave(&self) -> bool {
+        let leaves = self.worker.leaders.may_leave(&self.place.run, self.came);
+        self.was_left.fetch_or(leaves, Ordering::Relaxed) || leaves
+    }
+
+    /// A job that the run's coordinator put; any other one goes.
+    async fn offer(&self, message: Message) -> Result<Offer<'_>, QueueError> {
+        match self.place.link.key.open(&message.subject, &message.payload) {
+            Ok(job) => Ok(Offer::Job(Box::new(Leased::new(&self.place, message, job)))),
+            Err(why) => {
+                let what = format!("a job of run {} is passed over: {why}", self.place.run);
+                self.worker.strange().add(what);
+                message.ack_with(AckKind::Term).await.map_err(away)?;
+                Ok(Offer::Nothing)
+            }
+        }
     }
 
     fn is_for_others(&self, message: &Message) -> bool {
@@ -183,7 +278,7 @@ impl JoinedRun<'_> {
                 message.ack_with(AckKind::Nak(Some(rest_of_passed_on()))).await.map_err(away)?;
                 Ok(Some(Offer::Nothing))
             }
-            Some(Ok(message)) => Ok(Some(Offer::Job(Box::new(Leased::new(&self.place, message))))),
+            Some(Ok(message)) => self.offer(message).await.map(Some),
             Some(Err(error)) => Err(away(error)),
             None => Ok(None),
         }
@@ -220,6 +315,9 @@ impl Jobs for JoinedRun<'_> {
     }
 
     fn take(&self, wait: Duration) -> Result<Offer<'_>, QueueError> {
+        if self.leave() {
+            return Ok(Offer::Over);
+        }
         self.place.link.wait(async {
             // A request to a server that went away is answered by none.
             let next = tokio::time::timeout(wait + Duration::from_secs(2), self.next(wait)).await;

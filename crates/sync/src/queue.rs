@@ -55,6 +55,9 @@ pub trait JobQueue: Sync {
     /// Gets an object, which is what its name says.
     fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError>;
 
+    /// Gets some bytes of each of these objects, in this order, as a machine at a job does ([`Lease::object_parts`]).
+    fn object_parts(&self, parts: &[ObjectPart]) -> Result<Vec<Vec<u8>>, (usize, QueueError)>;
+
     /// Puts a job, unless it is there as such a copy.
     fn put_job(&self, key: JobKey, copy: JobCopy, message: &[u8]) -> Result<(), QueueError>;
 
@@ -101,6 +104,8 @@ pub struct AnswerBytes {
     pub key: JobKey,
     /// Whether it is to be compared with the one that counts.
     pub audit: bool,
+    /// Whether one wrote it who has the key of the run.
+    pub is_genuine: bool,
     /// The message.
     pub message: Vec<u8>,
 }

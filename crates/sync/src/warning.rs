@@ -131,6 +131,11 @@ pub enum Warning {
         /// What is wrong with it.
         why: String,
     },
+    /// An answer came from one who has not the key of the run.
+    AnswerForged {
+        /// To which job.
+        key: JobKey,
+    },
     /// An object that a machine left for others is gone, or damaged.
     ObjectLost {
         /// The job that left it.
@@ -190,6 +195,11 @@ impl Display for Warning {
             Self::ResultRefused { worker, key, why } => write!(
                 f,
                 "the result of {worker} for {key} was refused, and that is done again: {why}"
+            ),
+            Self::AnswerForged { key } => write!(
+                f,
+                "an answer to {key} was not sealed with the key of this run, and counts for nothing: see who else \
+                 reaches the queue"
             ),
             Self::ObjectLost { key, why } => {
                 write!(f, "what was left of {key} is lost, and that is done again: {why}")

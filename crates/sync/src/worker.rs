@@ -146,7 +146,7 @@ pub fn work(request: &WorkRequest<'_>, jobs: &dyn Jobs) -> Result<WorkDone, Sync
 }
 
 /// Does segments of the blocks of a source.
-fn work_with(
+pub(crate) fn work_with(
     request: &WorkRequest<'_>,
     jobs: &dyn Jobs,
     spec: &RunSpec,

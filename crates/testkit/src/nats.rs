@@ -1,12 +1,16 @@
 //! [`NatsServer`]: a real NATS server with JetStream, for the tests of runs that machines share; [`NatsCluster`]: three
 //! of them.
 //!
+//! [`Outsider`] is one who reaches it and is none of the machines.
+//!
 //! A test that needs it fails where none can be found: it never passes by skipping. It listens on 127.0.0.1 alone, its
 //! streams lie in a folder of its own, and it is killed when dropped.
 
 mod cluster;
+mod outsider;
 
 pub use cluster::NatsCluster;
+pub use outsider::Outsider;
 
 use crate::bitcoind::{find_program, free_ports};
 use crate::http::get;
@@ -20,6 +24,9 @@ use tempfile::TempDir;
 
 /// Another program may take a port between our choosing it and the server's binding it.
 const PORT_TRIES: usize = 5;
+
+/// The file of a server's settings, where it has any.
+const SETTINGS: &str = "nats.conf";
 
 /// A running server. Dropping it kills it.
 #[derive(Debug)]
@@ -72,12 +79,14 @@ impl NatsServer {
         panic!("nats-server does not start: {said}")
     }
 
-    /// Starts a server by another program, as in a network namespace of its own, where it listens on all addresses.
+    /// Starts a server by another program, as in a network namespace of its own, where it listens on all addresses; with these
+    /// settings.
     ///
     /// # Panics
     /// When there is no nats-server, or it does not start.
-    pub fn start_by(by: &[String]) -> Self {
+    pub fn start_by(by: &[String], settings: &str) -> Self {
         let folder = tempfile::Builder::new().prefix("nats").tempdir().unwrap();
+        fs::write(folder.path().join(SETTINGS), settings).unwrap();
         let (port, place) = (4222, Place { by: by.to_vec(), address: "0.0.0.0", counts: None });
         let process = launch(&folder, port, &place).unwrap();
         Self { process, port, folder, place }
@@ -143,13 +152,15 @@ impl Drop for NatsServer {
 
 /// Starts a server, and waits until it listens.
 fn launch(folder: &TempDir, port: u16, place: &Place) -> Result<Child, String> {
-    let said = folder.path().join("said");
+    let (said, settings) = (folder.path().join("said"), folder.path().join(SETTINGS));
     let program = find_program("nats-server").into_os_string();
     let mut words = place.by.iter().map(Into::into).chain([program]);
     let mut process = Command::new(words.next().expect("there is a program"))
         .args(words)
         .args(["--jetstream", "--addr", place.address, "--port", &port.to_string()])
         .args(place.counts.iter().flat_map(|port| ["--http_port".to_owned(), port.to_string()]))
+        .args(settings.is_file().then_some("--config"))
+        .args(settings.is_file().then_some(&settings))
         .arg("--store_dir")
         .arg(folder.path().join("streams"))
         .stdin(Stdio::null())

@@ -24,6 +24,26 @@ pub(crate) enum ClusterCommand {
     Work(WorkArgs),
     /// Show the runs that go on, how far they are and who is at them
     Status(StatusArgs),
+    /// Print settings of a NATS server that lets in those alone who have the key of the cluster
+    #[command(after_help = NATS_CONF_HELP)]
+    NatsConf(KeyArgs),
+}
+
+const NATS_CONF_HELP: &str = "\
+Examples:
+  A queue that only machines with the key may use; no secret stands in the file:
+    apus cluster nats-conf > nats.conf
+    nats-server -c nats.conf -js -sd /var/lib/nats";
+
+/// The key of the cluster.
+#[derive(Args)]
+#[command(next_help_heading = "Queue and objects")]
+pub(crate) struct KeyArgs {
+    /// File with the key that all machines of the cluster have and nobody else: what they send each other is sealed with it.
+    /// The coordinator makes it where it is not there. ~/.config/apus/cluster.key if not given, or the key itself
+    /// in the environment variable APUS_CLUSTER_KEY
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key_file: Option<PathBuf>,
 }
 
 /// Where the queue is.
@@ -35,7 +55,10 @@ pub(crate) struct LinkArgs {
     #[arg(long, value_name = "URL")]
     pub(crate) nats: String,
 
-    /// File with credentials for the server, as NATS makes them
+    #[command(flatten)]
+    pub(crate) key: KeyArgs,
+
+    /// File with credentials for the server, as NATS makes them, where it does not go by the key
     #[arg(long, value_name = "FILE.creds")]
     pub(crate) nats_creds: Option<PathBuf>,
 
@@ -57,8 +80,10 @@ pub(crate) struct ObjectsArgs {
 
 const SERVE_HELP: &str = "\
 Examples:
-  A queue, on a machine that all others reach:
-    nats-server -js -sd /var/lib/nats
+  A queue, on a machine that all others reach, which lets in those alone who
+  have the key:
+    apus cluster nats-conf > nats.conf
+    nats-server -c nats.conf -js -sd /var/lib/nats
 
   A run whose segments are for all that ask for them; it writes what `apus sync`
   would:
@@ -85,7 +110,7 @@ Examples:
 
   By hints with every rule and script checked, where each worker has undo data
   beside its blocks:
-    apus cluster serve --nats tls://queue.lan:4222 --nats-creds apus.creds \\
+    apus cluster serve --nats tls://queue.lan:4222 --key-file apus.key \\
          --objects /mnt/shared/apus --blocksdir ~/.bitcoin/blocks \\
          --hints main.hints --validation full --out snapshot:utxo.dat
 
@@ -164,7 +189,7 @@ const WORK_HELP: &str = "\
 Examples:
   On a machine that is to help, with blocks of its own or in a folder that all
   see:
-    apus cluster work --nats tls://queue.lan:4222 --nats-creds apus.creds \\
+    apus cluster work --nats tls://queue.lan:4222 --key-file apus.key \\
          --objects /mnt/shared/apus --blocksdir /mnt/shared/blocks
 
   Where the run goes by proofs, each worker has them as well, or a bridge node

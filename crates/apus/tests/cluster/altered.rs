@@ -22,7 +22,7 @@ pub(crate) trait Alters: Sync {
 /// Where queue and objects are.
 pub(crate) fn link(world: &World) -> LinkOptions {
     let objects = Some(world.desk.path("objects").display().to_string());
-    LinkOptions { nats: world.server.url(), creds: None, ca: None, objects }
+    LinkOptions { nats: world.server.url(), key: World::key(), creds: None, ca: None, objects }
 }
 
 /// A machine that is not the program, or not this version of it.

@@ -17,11 +17,11 @@ fn line(millis: u64, lost_per_mille: u64) -> Line {
 /// A queue and a store in the hub, and what runs by default runs there.
 fn world_in(net: &Net) -> (World, S3Server) {
     let mut world = World::with(MAIN);
-    world.server = NatsServer::start_by(&net.in_hub());
+    world.server = NatsServer::start_by(&net.in_hub(), &World::key().server_settings());
     let s3 = S3Server::start_by(&net.in_hub(), HUB);
     world.queue = Some(format!("nats://{HUB}:4222"));
     world.objects = format!("s3://{}/here", S3Server::BUCKET);
-    world.environment = s3.environment();
+    world.environment.extend(s3.environment());
     world.by = net.in_hub();
     (world, s3)
 }
@@ -38,6 +38,27 @@ fn serve_in(net: &Net, place: usize, world: &World, run: &str) -> Process {
     let (url, objects) = (world.url(), &world.objects);
     let line = format!("cluster serve --nats {url} --objects {objects} --ack-wait 2 {run}");
     world.start_by(&net.in_place(place), &line)
+}
+
+/// A server off this machine that lets in whoever comes is refused, and with the settings that the program prints it lets in
+/// those who have the key.
+#[test]
+fn namespaces_with_a_queue_for_everyone_are_refused() {
+    let net = Net::new(&[line(0, 0)], 33);
+    let (mut world, _s3) = world_in(&net);
+    let settings = world.start("cluster nats-conf").wait().succeeds().stdout;
+    assert_eq!(settings, World::key().server_settings());
+    world.status("").succeeds().says(&["no run goes on"]);
+    world.environment.retain(|(name, _)| name != "APUS_CLUSTER_KEY");
+    world.environment.push(("APUS_CLUSTER_KEY".to_owned(), "4c".repeat(32)));
+    world
+        .status("")
+        .fails(3, &["authorization violation", "apus cluster nats-conf", "--nats-creds"]);
+    world.server.kill();
+    world.server = NatsServer::start_by(&net.in_hub(), "");
+    world
+        .status("")
+        .fails(1, &["lets in whoever reaches it", "apus cluster nats-conf", "--nats-creds"]);
 }
 
 #[test]

@@ -24,6 +24,7 @@ mod leader;
 mod lines;
 mod lost;
 mod nodes;
+mod outsiders;
 #[path = "../cli/proof_files.rs"]
 mod proof_files;
 mod proven;

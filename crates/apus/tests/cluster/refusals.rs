@@ -1,15 +1,14 @@
 //! What is wrong is told as on one machine, with the same block or hints blamed; what does not fit is refused by name.
 
-use crate::altered::{beside, machine, named, newest};
+use crate::altered::{beside, link, machine, named, newest};
 use crate::audits::Lies;
 use crate::desk::{Desk, MAIN, REGTEST};
 use crate::world::{Process, World, told};
 use apus_chain::HeightRange;
-use apus_cluster::{Coordinator, LinkOptions, Worker};
+use apus_cluster::{Coordinator, Worker};
 use apus_sync::{JobKey, JobQueue, Jobs, Lease, ObjectRef, Offer, RunId, WIRE_VERSION};
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{BlockPlan, ChainBuilder, Shape};
-use apus_testkit::nats::NatsServer;
 use bitcoin::{Amount, ScriptBuf, TxOut};
 use std::sync::Arc;
 use std::time::Duration;
@@ -191,6 +190,32 @@ fn results_that_do_not_fit_are_refused_by_name_and_done_again() {
     }
 }
 
+/// A machine that says a block of its job is invalid is believed only where the coordinator finds the same.
+#[test]
+fn a_block_that_passes_at_the_coordinator_is_not_refused() {
+    let chain = grown(39);
+    let world = World::on(Desk::of(&chain), "regtest");
+    let serve = world.serve("--segment-bytes 3000 --progress plain");
+    let key = answer_by(&machine(&world, "liar"), |lease| {
+        let mut answer = [b"APUSANSW", &lease.message()[8..93]].concat();
+        let text = |text: &str| [&(text.len() as u32).to_le_bytes(), text.as_bytes()].concat();
+        let first = *lease.message()[45..].first_chunk().unwrap();
+        let block = &chain.blocks()[u32::from_le_bytes(first) as usize - 1];
+        answer.extend(text("liar"));
+        answer.extend([1, 0]);
+        answer.extend(first);
+        answer.extend(AsRef::<[u8]>::as_ref(&block.block_hash()));
+        answer.extend([text("bad-blk-forged"), text("this block is invalid")].concat());
+        answer
+    });
+    let worker = world.work("--par 1");
+    let ended = serve.wait().succeeds();
+    let said = format!("the result of liar for {key} was refused");
+    assert!(ended.stderr.contains(&said) && ended.stderr.contains("it passes here"), "{ended}");
+    worker.wait().succeeds();
+    world.expect_done();
+}
+
 /// Objects of results that rot, or are changed, before they are read.
 #[test]
 fn a_result_that_was_damaged_is_told_and_done_again() {
@@ -233,14 +258,7 @@ fn a_lie_about_sums_never_leads_to_a_set() {
 /// A run that another version of the program gives out, or that is about something else than its headers.
 #[test]
 fn a_worker_refuses_what_it_cannot_go_by() {
-    let server = NatsServer::start();
-    let desk = Desk::with(REGTEST);
-    let objects = Some(desk.path("objects").display().to_string());
-    let options = LinkOptions { nats: server.url(), creds: None, ca: None, objects };
-    let line = format!(
-        "cluster work --nats {} --objects objects --blocksdir blocks --par 1",
-        server.url()
-    );
+    let world = World::with(REGTEST);
     let newer = [b"APUSSPEC", &NEWER.to_le_bytes()[..]].concat();
     let of = format!(
         "the description of the run is of version {NEWER}, and this program speaks version {WIRE_VERSION}"
@@ -249,9 +267,9 @@ fn a_worker_refuses_what_it_cannot_go_by() {
         (newer, &of[..]),
         (b"something else".to_vec(), "is damaged, or comes from another program"),
     ] {
-        let coordinator = Coordinator::connect(&options, Duration::from_secs(30)).unwrap();
+        let coordinator = Coordinator::connect(&link(&world), Duration::from_secs(30)).unwrap();
         coordinator.open(&RunId::of(&spec), &spec).unwrap();
-        desk.start_as_typed(&line).wait().fails(1, &[said]);
+        world.work("--par 1").wait().fails(1, &[said]);
         coordinator.close().unwrap();
     }
 }

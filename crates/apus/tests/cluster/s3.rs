@@ -13,7 +13,7 @@ use std::time::Duration;
 fn on_bucket(s3: &S3Server) -> World {
     let mut world = World::with(MAIN);
     world.objects = format!("s3://{}/runs/here", S3Server::BUCKET);
-    world.environment = s3.environment();
+    world.environment.extend(s3.environment());
     world
 }
 

@@ -1,6 +1,7 @@
 //! [`World`]: a queue and a desk, and the processes that work on it.
 
 use crate::desk::{Desk, Ended, Fixture, Running};
+use apus_cluster::ClusterKey;
 use apus_testkit::nats::NatsServer;
 use apus_testkit::rng::Rng;
 use std::thread::sleep;
@@ -70,6 +71,14 @@ pub(crate) struct World {
     chain: &'static str,
 }
 
+/// The key of the cluster of all machines here.
+const KEY: [u8; 32] = [0x4b; 32];
+
+/// The same, as programs have it in their environment.
+fn environment() -> Vec<(String, String)> {
+    vec![("APUS_CLUSTER_KEY".to_owned(), "4b".repeat(KEY.len()))]
+}
+
 impl World {
     /// On a copy of a fixture.
     pub(crate) fn with(fixture: Fixture) -> Self {
@@ -78,7 +87,13 @@ impl World {
 
     pub(crate) fn on(desk: Desk, chain: &'static str) -> Self {
         let (server, objects) = (NatsServer::start(), "objects".to_owned());
-        Self { server, queue: None, desk, objects, environment: Vec::new(), by: Vec::new(), chain }
+        let (environment, by) = (environment(), Vec::new());
+        Self { server, queue: None, desk, objects, environment, by, chain }
+    }
+
+    /// The key of all machines here.
+    pub(crate) fn key() -> ClusterKey {
+        ClusterKey::new(&KEY)
     }
 
     /// Where the queue is.

@@ -59,6 +59,21 @@ pub enum ClusterError {
         /// What was wrong with it.
         why: String,
     },
+    /// A machine refuses a job, and whether it is right cannot be seen here.
+    #[error(
+        "{worker} refuses {key}: {said}. The coordinator does not believe it unseen, and cannot do the job itself: \
+         {why}. See to that; the same command then goes on from here"
+    )]
+    Unjudged {
+        /// The job.
+        key: JobKey,
+        /// The machine.
+        worker: String,
+        /// What it says.
+        said: String,
+        /// Why the coordinator cannot do the job.
+        why: String,
+    },
     /// Two machines did one job, and say different things.
     #[error(
         "{first} and {second} did {key}, and their results differ: one of the two machines computes what is \

@@ -24,6 +24,19 @@ impl RunId {
         self.0[..16].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
+    /// The run of such a name, as far as it tells: the other half is nothing.
+    pub fn from_name(name: &str) -> Option<Self> {
+        let mut id = [0; 32];
+        let (pairs, rest) = name.as_bytes().as_chunks::<2>();
+        if pairs.len() != 16 || !rest.is_empty() {
+            return None;
+        }
+        for (byte, pair) in id.iter_mut().zip(pairs) {
+            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+        }
+        Some(Self(id)).filter(|id| id.name() == name)
+    }
+
     /// Of a description.
     pub fn of(spec: &[u8]) -> Self {
         Self(sha256(spec))

@@ -4,7 +4,7 @@ use crate::job::{JobKey, JobStep};
 use apus_chain::{HeightRange, Reader};
 
 /// Version of all forms that are sent, and of what they hold: partial results and runs have none of their own.
-pub const WIRE_VERSION: u32 = 9;
+pub const WIRE_VERSION: u32 = 10;
 
 /// No object is longer. A segment's runs are as long as its blocks at most, with what belongs to each coin.
 pub(super) const OBJECT_BYTES_MAX: u64 = 1 << 30;

@@ -169,6 +169,20 @@ impl MemoryQueue {
         state.objects.get(&of.digest).cloned().ok_or_else(lost)
     }
 
+    fn parts(
+        &self,
+        parts: &[ObjectPart],
+        get: impl Fn(&ObjectRef) -> Result<Vec<u8>, QueueError>,
+    ) -> Result<Vec<Vec<u8>>, (usize, QueueError)> {
+        let part = |(at, part): (usize, &ObjectPart)| {
+            let object = get(&part.object).map_err(|error| (at, error))?;
+            let bytes = object.get(part.offset as usize..(part.offset + part.bytes) as usize);
+            let short = || (at, QueueError::Object("it is too short".to_owned()));
+            bytes.map(<[u8]>::to_vec).ok_or_else(short)
+        };
+        parts.iter().enumerate().map(part).collect()
+    }
+
     fn put(&self, bytes: &[u8]) -> ObjectRef {
         let of = ObjectRef::of(bytes);
         self.lock().objects.insert(of.digest, bytes.to_vec());
@@ -201,6 +215,10 @@ impl JobQueue for MemoryQueue {
 
     fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError> {
         self.get(of)
+    }
+
+    fn object_parts(&self, parts: &[ObjectPart]) -> Result<Vec<Vec<u8>>, (usize, QueueError)> {
+        self.parts(parts, |of| self.get(of))
     }
 
     fn put_job(&self, key: JobKey, copy: JobCopy, message: &[u8]) -> Result<(), QueueError> {
@@ -324,7 +342,8 @@ impl Leased<'_> {
             state.answered.insert(key, place);
         }
         let audit = copy == JobCopy::Audit;
-        state.answers.insert(place, AnswerBytes { place, key, audit, message: message.to_vec() });
+        let message = message.to_vec();
+        state.answers.insert(place, AnswerBytes { place, key, audit, is_genuine: true, message });
         self.machine.queue.changed.notify_all();
     }
 
@@ -362,13 +381,7 @@ impl Lease for Leased<'_> {
     }
 
     fn object_parts(&self, parts: &[ObjectPart]) -> Result<Vec<Vec<u8>>, (usize, QueueError)> {
-        let part = |(at, part): (usize, &ObjectPart)| {
-            let object = self.get(&part.object).map_err(|error| (at, error))?;
-            let bytes = object.get(part.offset as usize..(part.offset + part.bytes) as usize);
-            let short = || (at, QueueError::Object("it is too short".to_owned()));
-            bytes.map(<[u8]>::to_vec).ok_or_else(short)
-        };
-        parts.iter().enumerate().map(part).collect()
+        self.machine.queue.parts(parts, |of| self.get(of))
     }
 
     fn put_object(&self, of: &ObjectRef, bytes: &Arc<Vec<u8>>) -> Result<(), QueueError> {

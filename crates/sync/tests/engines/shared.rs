@@ -355,18 +355,23 @@ fn what_a_job_of_an_earlier_step_was_told_is_lost_too() {
     assert!(lost > 0);
 }
 
-/// Makes of an answer that a job is done another one: that a block is invalid (`docs/formats/cluster-wire.md`).
-fn blames(message: &mut Vec<u8>, height: u32, hash: BlockHash) {
+/// Makes of an answer that a job is done another one: that something is at fault (`docs/formats/cluster-wire.md`).
+fn refuses(message: &mut Vec<u8>, what: &[u8]) {
     const WORKER: usize = 93;
     let length = u32::from_le_bytes(*message[WORKER..].first_chunk().unwrap());
     message.truncate(WORKER + 4 + length as usize);
-    message.extend([1, 0]);
-    message.extend(height.to_le_bytes());
-    message.extend(hash.0);
-    for text in ["bad-cb-amount", "it is invalid"] {
-        message.extend((text.len() as u32).to_le_bytes());
-        message.extend(text.as_bytes());
-    }
+    message.push(1);
+    message.extend(what);
+    message.extend(text("it is invalid"));
+}
+
+/// The same, that a block is invalid.
+fn blames(message: &mut Vec<u8>, height: u32, hash: BlockHash) {
+    refuses(message, &[&[0], &height.to_le_bytes(), &hash.0[..], &text("bad-cb-amount")].concat());
+}
+
+fn text(text: &str) -> Vec<u8> {
+    [&(text.len() as u32).to_le_bytes(), text.as_bytes()].concat()
 }
 
 /// The height of a block that a machine names, and of which one it has the hash, by what its job is about.
@@ -401,6 +406,39 @@ fn a_block_of_another_job_is_not_refused() {
         world.truth.check(&outcome.unwrap_or_else(|error| panic!("{at}: {error}")), &place.out);
         let [Warning::ResultRefused { why, .. }] = &said[..] else { panic!("{at}: {said:?}") };
         assert!(why.contains("none of the job's"), "{at}: {why}");
+    }
+}
+
+/// A machine that refuses a block of its job, or says that something else is at fault, is not believed where the same job
+/// passes at the coordinator.
+#[test]
+fn what_a_machine_refuses_is_judged_once_more() {
+    let world = World::small(883);
+    let hashes: Vec<BlockHash> = world.chain.iter().map(hash_of).collect();
+    for (step, is_block) in [
+        (JobStep::Blocks, true),
+        (JobStep::Blocks, false),
+        (JobStep::Join, false),
+        (JobStep::Connect, true),
+        (JobStep::Connect, false),
+    ] {
+        let (hashes, mut has_lied) = (hashes.clone(), false);
+        let queue = MemoryQueue::new(|_| true).saying(move |key, message| {
+            if key.step == step && !has_lied {
+                has_lied = true;
+                let height = key.range.start;
+                match is_block {
+                    true => blames(message, height, hashes[height as usize]),
+                    false => refuses(message, &[2]),
+                }
+            }
+        });
+        let (place, job) = (Place::new(), Job { segment_bytes: SHORTEST, ..alone(&world) });
+        let (said, outcome) = shared_by(queue, &job, &place);
+        let at = format!("{step:?} {is_block}");
+        world.truth.check(&outcome.unwrap_or_else(|error| panic!("{at}: {error}")), &place.out);
+        let [Warning::ResultRefused { why, .. }] = &said[..] else { panic!("{at}: {said:?}") };
+        assert!(why.contains("it passes here"), "{at}: {why}");
     }
 }
 

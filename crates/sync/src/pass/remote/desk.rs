@@ -2,6 +2,7 @@
 
 mod ahead;
 mod audit;
+mod judge;
 mod slow;
 mod troubles;
 
@@ -12,9 +13,9 @@ use crate::queue::{
     Answer, AnswerBytes, AnswerKind, JobMessage, JobQueue, ObjectRef, Patience, RunId, WireError,
 };
 use crate::request::Request;
+use crate::source::ChainSource;
 use crate::warning::Warning;
 use ahead::{Ahead, Coming, Fetched, Fetchers};
-use apus_chain::HeaderChain;
 use apus_engine::pass::Work;
 use audit::Audits;
 use slow::Pace;
@@ -87,8 +88,8 @@ pub(crate) struct Desk<'d> {
     request: &'d Request<'d>,
     spec: Vec<u8>,
     run: RunId,
-    /// The chain of the run.
-    chain: &'d HeaderChain,
+    /// The blocks of the run.
+    source: &'d dyn ChainSource,
     /// To be put, ascending.
     todo: VecDeque<JobKey>,
     /// Out.
@@ -127,7 +128,7 @@ impl<'d> Desk<'d> {
         queue: &'d dyn JobQueue,
         request: &'d Request<'d>,
         (run, spec): (RunId, Vec<u8>),
-        chain: &'d HeaderChain,
+        source: &'d dyn ChainSource,
         handling: Duration,
     ) -> Self {
         Self {
@@ -135,7 +136,7 @@ impl<'d> Desk<'d> {
             request,
             spec,
             run,
-            chain,
+            source,
             todo: VecDeque::new(),
             out: BTreeMap::new(),
             counted: BTreeMap::new(),
@@ -321,6 +322,9 @@ impl<'d> Desk<'d> {
         read: &mut ReadAnswer<'_, T>,
     ) -> Result<Option<T>, SyncError> {
         let key = bytes.key;
+        if !bytes.is_genuine {
+            return self.pass_over(&bytes).map(|()| None);
+        }
         if bytes.audit {
             return self.audit(bytes).map(|()| None);
         }
@@ -352,7 +356,9 @@ impl<'d> Desk<'d> {
                 let done = Done { result, work, busy: Duration::from_micros(micros) };
                 self.done((&bytes, input), answer.worker, done, fetched, read)
             }
-            AnswerKind::Refused(error) => self.blame(&bytes, answer.worker, error).map(|()| None),
+            AnswerKind::Refused(error) => {
+                self.blame((&bytes, input), answer.worker, error).map(|()| None)
+            }
             AnswerKind::Trouble(text) => self.trouble(&bytes, answer.worker, text).map(|()| None),
             AnswerKind::Lost { object, text } => {
                 let told = || told(key);

@@ -30,7 +30,7 @@ pub(crate) fn open<'d>(
     // They are there before the run is seen.
     patience.with(|| shared.queue.put_object(&run, &headers))?;
     patience.with(|| shared.queue.open(&run, &spec))?;
-    Ok(Desk::new(shared.queue, request, (run, spec), source.chain(), began.elapsed()))
+    Ok(Desk::new(shared.queue, request, (run, spec), source, began.elapsed()))
 }
 
 /// The headers of all blocks up to a height, one after the other.

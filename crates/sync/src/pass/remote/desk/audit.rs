@@ -68,7 +68,7 @@ impl Desk<'_> {
         self.ask(|| self.queue.put_job(key, JobCopy::Audit, &message))
     }
 
-    fn audit_message(&self, key: JobKey) -> Option<Vec<u8>> {
+    pub(super) fn audit_message(&self, key: JobKey) -> Option<Vec<u8>> {
         let Counted { input, worker, .. } = self.counted.get(&key)?;
         let (input, not_by) = (*input, Some(worker.clone()));
         Some(JobMessage { run: self.run, key, input, not_by }.to_bytes())

@@ -3,9 +3,9 @@
 use super::slow::SEEN_MAX;
 use super::{Desk, Out, patience};
 use crate::error::{ClusterError, InvalidBlock, RemoteError, RemoteKind, SyncError};
-use crate::job::{JobKey, JobStep};
+use crate::job::{JobCopy, JobKey, JobStep};
 use crate::progress::Event;
-use crate::queue::{AnswerBytes, ObjectRef};
+use crate::queue::{AnswerBytes, AnswerKind, ObjectRef};
 use crate::warning::Warning;
 use apus_chain::KnownBlock;
 use std::time::Instant;
@@ -32,11 +32,27 @@ impl Desk<'_> {
         }
     }
 
-    /// A machine says that blocks, or what was told of them, are at fault. Of a block it is believed only where that is one of
-    /// the job's; and not where the job was done once already, which is more than words.
+    /// An answer of one who lacks the key of the run counts for nothing. It goes, or it would stand in the way of a
+    /// machine's.
+    pub(super) fn pass_over(&mut self, answer: &AnswerBytes) -> Result<(), SyncError> {
+        let key = answer.key;
+        self.ask(|| self.queue.forget(answer))?;
+        self.warn(Warning::AnswerForged { key });
+        if answer.audit {
+            let Some(message) = self.audit_message(key) else { return Ok(()) };
+            return self.ask(|| self.queue.put_job_anew(key, JobCopy::Audit, &message));
+        }
+        match self.out.get(&key).map(|out| out.input) {
+            Some(input) => self.put_anew(key, input),
+            None => Ok(()),
+        }
+    }
+
+    /// A machine says that blocks, or what was told of them, are at fault. It is believed where the same comes of it here; of
+    /// a block only where that is one of the job's; and not where the job was done once already, which is more than words.
     pub(super) fn blame(
         &mut self,
-        answer: &AnswerBytes,
+        (answer, input): (&AnswerBytes, ObjectRef),
         worker: String,
         error: RemoteError,
     ) -> Result<(), SyncError> {
@@ -49,13 +65,37 @@ impl Desk<'_> {
             let KnownBlock { height, hash } = *block;
             // Parts of the join have no heights.
             let is_of_job = key.step != JobStep::Join && key.range.contains(height);
-            if !is_of_job || self.chain.hash(height) != Some(&hash) {
+            if !is_of_job || self.source.chain().hash(height) != Some(&hash) {
                 let why = format!("it refuses block {height} ({hash}), which is none of the job's");
                 return self.refuse(answer, &worker, why);
             }
         }
-        self.fail(key, Box::new(error).into());
-        Ok(())
+        let unjudged = |why| ClusterError::Unjudged {
+            key,
+            worker: worker.clone(),
+            said: error.text.clone(),
+            why,
+        };
+        match self.judge(key, input) {
+            Ok(AnswerKind::Refused(error)) => {
+                self.fail(key, Box::new(error).into());
+                Ok(())
+            }
+            Ok(AnswerKind::Done { .. }) => {
+                let why = format!("it passes here, and that machine says: {}", error.text);
+                self.refuse(answer, &worker, why)
+            }
+            Ok(AnswerKind::Lost { text, .. }) => {
+                let why = format!(
+                    "it cannot be judged here ({text}), and that machine says: {}",
+                    error.text
+                );
+                self.refuse(answer, &worker, why)
+            }
+            Ok(AnswerKind::Trouble(why)) => Err(unjudged(why).into()),
+            Err(SyncError::Interrupted) => Err(SyncError::Interrupted),
+            Err(error) => Err(unjudged(error.to_string()).into()),
+        }
     }
 
     /// Counts what was of no use.
@@ -123,7 +163,8 @@ impl Desk<'_> {
         let Some(counted) = self.counted.get(&key) else { return Ok(()) };
         let (place, input) = (counted.place, counted.input);
         self.warn(Warning::ObjectLost { key, why });
-        let before = AnswerBytes { place, key, audit: false, message: Vec::new() };
+        let before =
+            AnswerBytes { place, key, audit: false, is_genuine: true, message: Vec::new() };
         self.ask(|| self.queue.forget(&before))?;
         self.out.insert(key, Out { input, since: Instant::now(), again: false });
         self.put_anew(key, input)

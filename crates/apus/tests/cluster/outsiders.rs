@@ -1,0 +1,123 @@
+//! Those who reach the queue and are none of its machines; and runs that their coordinator left.
+
+use crate::altered::{link, machine, newest};
+use crate::desk::REGTEST;
+use crate::world::World;
+use apus_cluster::{ClusterKey, Coordinator, LinkOptions, Worker};
+use apus_sync::{JobQueue, Jobs, Offer, RunId};
+use apus_testkit::nats::Outsider;
+use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+/// Subjects of a stream.
+fn subjects(outsider: &mut Outsider, stream: &str) -> Vec<String> {
+    let (mut all, mut next) = (Vec::new(), 1);
+    loop {
+        let asked = json!({ "next_by_subj": ">", "seq": next }).to_string();
+        let told = outsider.ask(&format!("$JS.API.STREAM.MSG.GET.{stream}"), asked.as_bytes());
+        let told: Value = serde_json::from_slice(&told).unwrap();
+        let Some(message) = told.get("message") else { return all };
+        all.push(message["subject"].as_str().unwrap().to_owned());
+        next = message["seq"].as_u64().unwrap() + 1;
+    }
+}
+
+/// One without the key ends no run, whatever he answers: his answers go, and the jobs are done.
+#[test]
+fn one_who_lacks_the_key_cannot_say_what_becomes_of_a_run() {
+    let world = World::with(REGTEST);
+    let mut serve = world.serve("--segment-bytes 9000 --progress plain");
+    assert!(serve.until(|| world.status("").stdout.contains(" waiting")));
+    let mut outsider = Outsider::connect(&world.server);
+    let run = subjects(&mut outsider, "apus-runs")[0].replace("apus.run.", "");
+    let stream = format!("apus-jobs-{run}");
+    assert!(serve.until(|| subjects(&mut outsider, &stream).len() > 2));
+    let jobs = subjects(&mut outsider, &stream);
+    let forged = [b"APUSANSW".as_slice(), &10_u32.to_le_bytes(), &[0; 200]].concat();
+    for (job, bytes) in jobs.iter().zip([&forged[..], b"hello"]) {
+        let told = outsider.ask(&job.replace("apus.job.", "apus.answer."), bytes);
+        assert!(String::from_utf8_lossy(&told).contains("\"seq\""), "it is not stored");
+    }
+    let worker = world.work("--par 1");
+    let ended = serve.wait().succeeds();
+    assert_eq!(
+        ended.stderr.matches("was not sealed with the key of this run").count(),
+        2,
+        "{ended}"
+    );
+    assert!(ended.stderr.contains("lets in whoever reaches it"), "{ended}");
+    worker.wait().succeeds();
+    world.expect_done();
+}
+
+/// A machine takes part in no run of another key, and does no job that the coordinator did not put.
+#[test]
+fn what_is_under_another_key_is_passed_over() {
+    let mut world = World::with(REGTEST);
+    let (spec, of) = (b"a run", RunId::of(b"a run"));
+    let coordinator = Coordinator::connect(&link(&world), Duration::from_secs(30)).unwrap();
+    coordinator.open(&of, spec).unwrap();
+    let other = LinkOptions { key: ClusterKey::new(&[1; 32]), ..link(&world) };
+    let stranger = Worker::connect(&other, Some("stranger")).unwrap();
+    assert!(stranger.runs().unwrap().is_empty());
+    let told = stranger.passed_over();
+    assert!(
+        told[0].contains(&of.name()) && told[0].contains("not sealed with the key"),
+        "{told:?}"
+    );
+    assert!(stranger.runs().unwrap().is_empty() && stranger.passed_over().is_empty(), "told twice");
+    let worker = machine(&world, "worker");
+    let joined = worker.join(&newest(&worker)).unwrap().unwrap();
+    let mut outsider = Outsider::connect(&world.server);
+    outsider.ask(&format!("apus.job.{of}.join-5-6"), b"do it");
+    assert!(matches!(joined.take(Duration::from_secs(5)).unwrap(), Offer::Nothing));
+    let told = worker.passed_over();
+    assert!(told[0].starts_with("a job of run ") && told.len() == 1, "{told:?}");
+    world.environment = vec![("APUS_CLUSTER_KEY".to_owned(), "4c".repeat(32))];
+    world.status("").succeeds().says(&["under another key"]);
+    coordinator.close().unwrap();
+}
+
+/// The first command makes the key, for its user alone, and a worker of the same user finds it.
+#[test]
+fn machines_of_one_user_find_the_key_by_themselves() {
+    let mut world = World::with(REGTEST);
+    let home = world.desk.path("home").display().to_string();
+    world.environment =
+        vec![("HOME".to_owned(), home), ("XDG_CONFIG_HOME".to_owned(), String::new())];
+    let key = "home/.config/apus/cluster.key";
+    world
+        .status("")
+        .fails(1, &[key, "copy that file from the coordinator's machine", "--key-file"]);
+    let worker = world.work("--par 1");
+    world.serve("--segment-bytes 9000").wait().succeeds();
+    worker.wait().succeeds();
+    let path = world.desk.path(key);
+    assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(world.desk.names("home/.config/apus"), ["cluster.key"]);
+    world.expect_done();
+    let open = |mode| std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+    open(0o644);
+    world.status("").fails(1, &["others on this machine can read", "chmod 600"]);
+    open(0o600);
+    world.desk.write(key, b"too short");
+    world.status("").fails(1, &["64 hexadecimal digits"]);
+}
+
+/// A machine that waits in a run whose coordinator is gone turns to another run, and says so.
+#[test]
+fn a_run_without_a_coordinator_is_left_for_another_one() {
+    let world = World::with(REGTEST);
+    let mut left = world.serve_run(&world.join("--segment-bytes 60000 --progress none"));
+    assert!(left.until(|| world.status("").stdout.contains(" waiting")));
+    left.kill();
+    world.desk.remove("progress.work");
+    let mut worker = world.work("--par 1 --name early");
+    assert!(worker.until(|| world.status("").stdout.contains("early: ")));
+    world.status("").succeeds().says(&["no coordinator gives a sign of life"]);
+    world.serve("--segment-bytes 9000 --progress none").wait().succeeds();
+    let ended = worker.wait().succeeds();
+    assert!(ended.stderr.contains("is left for another one"), "{ended}");
+    world.expect_outputs();
+}

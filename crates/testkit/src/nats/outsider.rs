@@ -1,0 +1,66 @@
+//! [`Outsider`]: one who speaks to a server by its own protocol, without the program and without what its machines know.
+
+use super::NatsServer;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+
+/// Where it gets answers.
+const INBOX: &str = "outsider.inbox";
+
+/// See the module.
+#[derive(Debug)]
+pub struct Outsider {
+    stream: BufReader<TcpStream>,
+}
+
+impl Outsider {
+    /// Comes in, where the server lets in whoever comes.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn connect(server: &NatsServer) -> Self {
+        let stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+        let mut outsider = Self { stream: BufReader::new(stream) };
+        outsider.line();
+        outsider.say(b"CONNECT {\"verbose\":false,\"headers\":true}\r\n");
+        outsider.say(format!("SUB {INBOX} 1\r\nPING\r\n").as_bytes());
+        while outsider.line() != "PONG" {}
+        outsider
+    }
+
+    /// Publishes a message, and has the first answer to it.
+    ///
+    /// # Panics
+    /// When the server hangs up.
+    pub fn ask(&mut self, subject: &str, message: &[u8]) -> Vec<u8> {
+        let head = format!("PUB {subject} {INBOX} {}\r\n", message.len());
+        self.say(&[head.as_bytes(), message, b"\r\n"].concat());
+        loop {
+            let line = self.line();
+            let words: Vec<&str> = line.split(' ').collect();
+            let length = |place: usize| words[words.len() - place].parse::<usize>().unwrap();
+            let (headers, bytes) = match words[0] {
+                "PING" => {
+                    self.say(b"PONG\r\n");
+                    continue;
+                }
+                "MSG" => (0, length(1)),
+                "HMSG" => (length(2), length(1)),
+                _ => continue,
+            };
+            let mut told = vec![0; bytes + 2];
+            self.stream.read_exact(&mut told).unwrap();
+            return told[headers..bytes].to_vec();
+        }
+    }
+
+    fn say(&mut self, bytes: &[u8]) {
+        self.stream.get_mut().write_all(bytes).unwrap();
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        assert!(self.stream.read_line(&mut line).unwrap() > 0, "the server hung up");
+        line.trim_end().to_owned()
+    }
+}
