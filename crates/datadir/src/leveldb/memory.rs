@@ -114,7 +114,8 @@ fn live_logs(dir: &Path, manifest: &Manifest) -> Result<Vec<PathBuf>, IndexError
         let path = entry.map_err(failed)?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let Some(number) = name.strip_suffix(".log").and_then(number) else { continue };
-        if number < manifest.log_number && number != manifest.prev_log_number {
+        // Number 0 is that of no log before, and so of one that LevelDB takes sooner or later.
+        if number != 0 && number < manifest.log_number && number != manifest.prev_log_number {
             continue;
         }
         // LevelDB takes the number from the name, and makes a name of the number.
