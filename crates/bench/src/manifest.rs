@@ -34,6 +34,10 @@ pub struct Manifest {
     pub seed: u64,
     /// Whether signatures are real, so that full validation accepts the chain.
     pub signed: bool,
+    /// Whether block files are XORed with a key, as nodes have them since version 28. Older manifests lack it: their
+    /// files are.
+    #[serde(default = "older_are")]
+    pub obfuscated: bool,
     /// Full blocks.
     pub busy_blocks: u32,
     /// Weight that full blocks come close to.
@@ -66,6 +70,11 @@ pub struct Manifest {
     pub scripts: BTreeMap<String, u64>,
     /// Of all coins spent, how many were so within this many blocks, by the number of blocks.
     pub spent_within: BTreeMap<u32, u64>,
+}
+
+/// Block files were never plain before there was a choice.
+const fn older_are() -> bool {
+    true
 }
 
 impl Manifest {
@@ -123,6 +132,7 @@ mod tests {
             profile: "mainnet-like".to_owned(),
             seed: u64::MAX,
             signed: true,
+            obfuscated: true,
             busy_blocks: 1,
             block_weight: 4_000_000,
             tail_blocks: 2_100,
@@ -148,6 +158,15 @@ mod tests {
         manifest().write(folder.path()).unwrap();
         assert_eq!(Manifest::read(folder.path()).unwrap(), manifest());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn files_of_an_older_manifest_have_a_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut older = serde_json::to_value(manifest()).unwrap();
+        older.as_object_mut().unwrap().remove("obfuscated");
+        fs::write(folder.path().join(FILE_NAME), older.to_string()).unwrap();
+        assert_eq!(Manifest::read(folder.path()).unwrap(), manifest());
     }
 
     #[test]

@@ -72,6 +72,10 @@ struct MakeArgs {
     #[arg(long)]
     unsigned: bool,
 
+    /// Leave block files as they are, as nodes before version 28 do: else they are XORed with a key
+    #[arg(long)]
+    plain: bool,
+
     /// Threads that sign; 0 for one on each core
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=1024))]
     par: u16,
@@ -122,6 +126,7 @@ fn make(args: &MakeArgs) -> Result<(), Failure> {
         blocks: args.blocks,
         seed: args.seed,
         signed: !args.unsigned,
+        obfuscated: !args.plain,
         threads: if args.par == 0 { cores() } else { args.par.into() },
         block_weight: args.block_weight,
         tail_blocks: args.tail_blocks,
@@ -220,9 +225,11 @@ fn info(args: &InfoArgs) -> Result<(), Failure> {
 
 /// A manifest for people.
 fn described(folder: &Path, manifest: &Manifest) -> String {
-    let Manifest { profile, seed, signed, .. } = manifest;
+    let Manifest { profile, seed, signed, obfuscated, .. } = manifest;
     let signed = if *signed { "signed" } else { "not signed: for validation that assumes scripts" };
-    let mut text = format!("{}: {profile}, seed {seed}, {signed}\n", folder.display());
+    let files = if *obfuscated { "XORed with a key" } else { "plain" };
+    let mut text =
+        format!("{}: {profile}, seed {seed}, {signed}, files {files}\n", folder.display());
     let mut row = |name: &str, value: String| {
         let _ = writeln!(text, "  {name:<22}{value}");
     };
@@ -272,6 +279,7 @@ mod tests {
         let text = described(Path::new("here"), &manifest);
         for part in [
             "here: mainnet-like, seed 3, not signed".to_owned(),
+            "files XORed with a key".to_owned(),
             grouped(manifest.height.into()),
             grouped(manifest.bytes),
             manifest.tip_hash.clone(),

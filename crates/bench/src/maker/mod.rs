@@ -63,6 +63,8 @@ pub struct Options {
     pub seed: u64,
     /// Whether signatures are real; else they are other bytes of the same size.
     pub signed: bool,
+    /// Whether block files are XORed with a key that the seed gives; else with zeros, which changes nothing.
+    pub obfuscated: bool,
     /// Threads that make transactions. They change nothing in the chain.
     pub threads: usize,
     /// Weight that busy blocks come close to.
@@ -78,7 +80,8 @@ impl Options {
     pub fn new(blocks: u32, seed: u64) -> Self {
         let (block_weight, tail_blocks) = (*BLOCK_WEIGHT.end(), 2_100);
         let profile = Profile::MainnetLike;
-        Self { profile, blocks, seed, signed: true, threads: 1, block_weight, tail_blocks }
+        let (signed, obfuscated) = (true, true);
+        Self { profile, blocks, seed, signed, obfuscated, threads: 1, block_weight, tail_blocks }
     }
 
     /// Whether a chain was made with the same arguments.
@@ -87,6 +90,7 @@ impl Options {
             && manifest.profile == self.profile.name()
             && manifest.seed == self.seed
             && manifest.signed == self.signed
+            && manifest.obfuscated == self.obfuscated
             && manifest.busy_blocks == self.blocks
             && manifest.block_weight == self.block_weight
             && manifest.tail_blocks == self.tail_blocks
@@ -179,7 +183,8 @@ fn run(
 ) -> Result<Ends, MakeError> {
     let params = Params::of(Network::Regtest);
     let magic = Network::Regtest.magic();
-    let mut files = BlockFiles::create(&chain.blocks(), magic, xor_key(options.seed))?;
+    let key = if options.obfuscated { xor_key(options.seed) } else { [0; 8] };
+    let mut files = BlockFiles::create(&chain.blocks(), magic, key)?;
     // A node wants the first block first when it reads files without an index.
     files.put(&params.genesis_block())?;
     let planner = Planner::new(keys, shape, options.seed, options.block_weight);
@@ -279,6 +284,7 @@ fn describe(options: &Options, shape: Shape, ends: &Ends) -> Manifest {
         profile: options.profile.name().to_owned(),
         seed: options.seed,
         signed: options.signed,
+        obfuscated: options.obfuscated,
         busy_blocks: options.blocks,
         block_weight: options.block_weight,
         tail_blocks: options.tail_blocks,

@@ -19,6 +19,7 @@ pub(super) fn manifest() -> Manifest {
         tail_blocks: 2_100,
         block_weight: 4_000_000,
         signed: true,
+        obfuscated: true,
         height: 2_400,
         tip_hash: "ab".to_owned(),
         assumevalid_height: 300,

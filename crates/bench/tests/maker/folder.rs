@@ -45,6 +45,22 @@ fn an_unsigned_chain_is_the_signed_one_without_signatures() {
     assert!(difference * 1_000 < signed.bytes, "{difference} of {} bytes", signed.bytes);
 }
 
+/// What is measured on one is measured on the other: only the key is zeros.
+#[test]
+fn plain_files_are_the_others_without_a_key() {
+    let with_key = Chain::make(&small(2, 44));
+    let plain = Chain::make(&Options { obfuscated: false, ..small(2, 44) });
+    let (mut with_key_files, plain_files) = (with_key.files(), plain.files());
+    assert_eq!(plain_files["xor.dat"], [0; 8]);
+    let key = with_key_files["xor.dat"].clone();
+    let blocks = with_key_files.get_mut("blk00000.dat").unwrap();
+    blocks.iter_mut().zip(key.iter().cycle()).for_each(|(byte, key)| *byte ^= key);
+    for name in ["blk00000.dat", "chain.hints"] {
+        assert!(with_key_files[name] == plain_files[name], "{name}");
+    }
+    assert!(with_key.manifest.obfuscated && !plain.manifest.obfuscated);
+}
+
 #[test]
 fn an_interrupted_making_leaves_nothing() {
     let parent = tempfile::tempdir().unwrap();
@@ -76,6 +92,7 @@ fn what_is_there_is_never_touched() {
         small(3, 61),
         small(2, 62),
         Options { signed: false, ..small(2, 61) },
+        Options { obfuscated: false, ..small(2, 61) },
         Options { block_weight: 300_000, ..small(2, 61) },
         Options { tail_blocks: 4, ..small(2, 61) },
     ];
