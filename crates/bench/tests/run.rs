@@ -7,8 +7,11 @@ use apus_bench::manifest::Manifest;
 use apus_bench::run::matrix::{Grid, Subject, Threads, Validation, subjects};
 use apus_bench::run::node::Folder;
 use apus_bench::run::{Chain, Event, PageCache, Plan, Record, RunError, session};
+use apus_chain::Network;
 use apus_sync::ErrorKind;
 use apus_testkit::bitcoind;
+use apus_testkit::blkfile::read_chain;
+use bitcoin::constants::genesis_block;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -80,6 +83,29 @@ fn a_node_skips_scripts_and_has_the_set_of_the_manifest() {
     fs::remove_file(path.join("prepared.json")).unwrap();
     let error = Folder::prepare(&program, &chain, scratch.path(), &GO_ON).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Usage);
+}
+
+/// The build of `scripts/core` has an option for that, and says so; an ordinary node would not start with it.
+#[test]
+fn a_node_that_can_be_told_of_the_first_block_is_told() {
+    let (folder, chain) = unsigned_chain();
+    let looks_up = |help: &str| {
+        let program = folder.path().join("bitcoind");
+        fs::write(&program, format!("#!/bin/sh\necho 'version 1'\necho '  {help}'\n")).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let node = Folder::of_its_own(&program, &chain, folder.path()).unwrap();
+        let told = |arguments: Vec<String>| -> Vec<String> {
+            arguments.into_iter().filter(|it| it.contains("bip34")).collect()
+        };
+        let told_of = told(node.arguments(Validation::Assumevalid, 450));
+        assert_eq!(told(node.download_arguments(&[], false, 450)), told_of);
+        (node.looks_up_bip30(), told_of)
+    };
+    assert_eq!(looks_up("-testactivationheight=name@height."), (true, Vec::new()));
+    let genesis = genesis_block(bitcoin::Network::Regtest).block_hash();
+    let blocks = read_chain(&chain.blocksdir, Network::Regtest.magic(), genesis);
+    let option = format!("-testbip34hash={}", blocks[1].block_hash());
+    assert_eq!(looks_up("-testbip34hash=<hash>"), (false, vec![option]));
 }
 
 #[test]

@@ -37,6 +37,11 @@ Examples:
   The same on 1 GB with scripts skipped, with the usual memory and with little:
     apus bench run --profile rules --against bitcoind --record record
 
+  What a node needs, a chainstate, from both; and from a bitcoind that makes no
+  look-ups for BIP-30, as none does on the main chain:
+    apus bench run --profile chainstate --against bitcoind \\
+         --bitcoind \"$(scripts/core)\" --record record
+
   Roots of the Utreexo forest, proofs, and blocks judged by them:
     apus bench run --profile utreexo --against bitcoind --record record
 
@@ -52,7 +57,8 @@ Results are compared before times: a difference ends the command with exit code
 #[command(after_help = RUN_EXAMPLES)]
 pub(crate) struct RunArgs {
     /// What to run: quick compares results on little work; full measures what hints bring, connect
-    /// the engines that do without, rules what they gain where no scripts are run, undo and undo-full
+    /// the engines that do without, rules what they gain where no scripts are run, chainstate and
+    /// chainstate-full what it takes until a node can start on the result, undo and undo-full
     /// what a node's undo data bring, utreexo what roots and proofs of the Utreexo forest cost and bring
     #[arg(long, value_enum, default_value_t = ProfileArg::Quick)]
     profile: ProfileArg,
@@ -123,6 +129,10 @@ enum ProfileArg {
     Connect,
     /// Three rounds on 1 GB, without hints, scripts skipped: with the usual memory and with little
     Rules,
+    /// Five rounds on 1 GB, scripts skipped: a chainstate, written by both
+    Chainstate,
+    /// Three rounds on 200 MB, scripts run: the same
+    ChainstateFull,
     /// Three rounds on 1 GB with the node's undo data, scripts skipped: hints, and `apus verify`
     Undo,
     /// Three rounds on 200 MB with the node's undo data, scripts run; and without
@@ -138,6 +148,8 @@ impl ProfileArg {
             Self::Full => "full",
             Self::Connect => "connect",
             Self::Rules => "rules",
+            Self::Chainstate => "chainstate",
+            Self::ChainstateFull => "chainstate-full",
             Self::Undo => "undo",
             Self::UndoFull => "undo-full",
             Self::Utreexo => "utreexo",

@@ -7,6 +7,7 @@ use crate::machine::Machine;
 use crate::process;
 use crate::run::chain::{Chain, read_json};
 use crate::run::error::{At, RunError};
+use crate::run::matrix::CHAINSTATE;
 use crate::run::node::{Folder, Served};
 use crate::run::own::Apus;
 use crate::run::{OneRun, SetResult};
@@ -130,6 +131,7 @@ pub fn measure(
         version: VERSION,
         machine,
         bitcoind: prepared.version().to_owned(),
+        bip30_lookups: Some(prepared.looks_up_bip30()),
         chain: plan.chain.name.clone(),
         blocks: set.stop_height.into(),
         bytes,
@@ -138,6 +140,7 @@ pub fn measure(
         dbcache_mib: plan.dbcache_mib,
         line: plan.line.map(|line| line.to_string()),
         stall_after_seconds: plan.stall_after.map(|after| after.as_secs_f64()),
+        output: Some(CHAINSTATE.to_owned()),
         rounds: plan.rounds,
         set,
         measured: measured(plan, &runs, bytes),

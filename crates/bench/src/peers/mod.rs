@@ -60,6 +60,8 @@ pub struct Found {
     pub machine: Machine,
     /// What the nodes say that they are.
     pub bitcoind: String,
+    /// Whether they look up every output for BIP-30, as on regtest alone. Older files lack it: theirs did.
+    pub bip30_lookups: Option<bool>,
     /// Name of the chain's folder.
     pub chain: String,
     /// Blocks above the genesis block.
@@ -76,6 +78,8 @@ pub struct Found {
     pub line: Option<String>,
     /// When the first peer's line stalls, after the beginning of a run in which it does.
     pub stall_after_seconds: Option<f64>,
+    /// What Apus writes. Older files lack it: nothing.
+    pub output: Option<String>,
     /// How often each was run.
     pub rounds: u32,
     /// What all programs but the reader came to.

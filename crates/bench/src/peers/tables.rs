@@ -7,8 +7,15 @@ use crate::table::{Table, bytes, grouped};
 pub fn table(found: &Found) -> Table {
     let transport = if found.v2transport { "encrypted" } else { "plaintext" };
     let line = found.line.as_ref().map_or_else(String::new, |line| format!(" on lines of {line}"));
+    // Files that do not tell are of nodes that looked outputs up.
+    let node = match found.bip30_lookups {
+        _ if !found.measured.iter().any(|it| it.who == Who::Bitcoind) => "",
+        Some(false) => "; bitcoind without BIP-30 look-ups, as on the main chain",
+        Some(true) | None => "; bitcoind with regtest's BIP-30 look-ups",
+    };
+    let output = found.output.as_deref().map_or("nothing".to_owned(), |it| format!("a {it}"));
     let title = format!(
-        "{} blocks, {}, from {} nodes{line}, {transport}, dbcache={}, {} rounds",
+        "{} blocks, {}, from {} nodes{line}, {transport}, dbcache={}, {} rounds; apus writes {output}{node}",
         grouped(found.blocks),
         bytes(found.bytes as f64),
         found.peers,
@@ -73,6 +80,7 @@ mod tests {
             version: super::super::VERSION,
             machine: Machine::here(),
             bitcoind: "a node".to_owned(),
+            bip30_lookups: Some(true),
             chain: "small".to_owned(),
             blocks: 2_400,
             bytes: 10_000_000,
@@ -81,6 +89,7 @@ mod tests {
             dbcache_mib: 450,
             line: Some("20mbit,50ms,0%".to_owned()),
             stall_after_seconds: Some(2.0),
+            output: Some("chainstate".to_owned()),
             rounds: 3,
             set: SetResult {
                 stop_height: 2_400,
@@ -107,7 +116,16 @@ mod tests {
             title.starts_with("2,400 blocks, 10.0 MB, from 8 nodes on lines of 20mbit"),
             "{title}"
         );
-        assert!(title.contains("encrypted"), "{title}");
+        assert!(
+            title.contains("encrypted")
+                && title.ends_with("apus writes a chainstate")
+                && !title.contains("BIP-30"),
+            "{title}"
+        );
+        let mut with_node = found();
+        with_node.measured[0].who = Who::Bitcoind;
+        let title = table(&with_node).title;
+        assert!(title.ends_with("with regtest's BIP-30 look-ups"), "{title}");
         assert!(lines.next().unwrap().ends_with("of the lines  over apus  over apus, one stalls"));
         assert!(lines.next().unwrap().contains("95.3 %"));
         assert!(lines.next().unwrap().contains("1.25"));

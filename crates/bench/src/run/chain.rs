@@ -1,11 +1,15 @@
 //! [`Chain`]: what is measured on: block files, hints for them, and what is known of both.
 
 use super::error::{At, RunError};
+use crate::floor::WorkError;
 use crate::manifest::{FILE_NAME, Manifest};
-use apus_chain::Network;
+use apus_chain::{BlockHash, Header, Network, Params};
+use apus_datadir::BlockFiles;
+use apus_sync::SourceError;
 use serde::de::DeserializeOwned;
 use std::fs::{self, File};
 use std::io::Read;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 /// Greatest length of a file of JSON that is read.
@@ -60,6 +64,21 @@ impl Chain {
         // The end tells hashes of hard chains apart as well, which begin with zeros.
         let end = tip.char_indices().rev().nth(15).map_or(tip, |(at, _)| &tip[at..]);
         [&self.name, end].join("-")
+    }
+
+    /// The hash of a block at height 1: of the first in the files.
+    pub(super) fn block_1(&self) -> Result<BlockHash, RunError> {
+        let files =
+            BlockFiles::open(&self.blocksdir, self.network.magic()).map_err(WorkError::from)?;
+        let (genesis, mut found) = (Params::of(self.network).genesis_hash, None);
+        let mut visit = |raw: &[u8; Header::SIZE], _| {
+            let header = Header::parse(raw);
+            found = (header.prev == genesis).then(|| header.hash());
+            if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        files.scan(&mut visit).map_err(WorkError::from)?;
+        let chain = self.network.name();
+        Ok(found.ok_or(SourceError::NoChain { chain }).map_err(WorkError::from)?)
     }
 
     /// The block files, by name.

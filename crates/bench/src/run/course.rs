@@ -216,6 +216,11 @@ impl<'a> Course<'a> {
         self.node.as_ref().map(Folder::version)
     }
 
+    /// Whether it looks up every output for BIP-30.
+    pub(super) fn looks_up_bip30(&self) -> Option<bool> {
+        self.node.as_ref().map(Folder::looks_up_bip30)
+    }
+
     /// What the machine can do.
     pub(super) fn limits(&self) -> Option<&Limits> {
         self.floor.as_ref().map(|floor| &floor.limits)

@@ -59,6 +59,9 @@ pub const PROVE: &str = "prove";
 /// The output that is the roots of the Utreexo forest.
 pub const ROOTS: &str = "utreexo";
 
+/// The output that is a chainstate, as bitcoind writes one.
+pub const CHAINSTATE: &str = "chainstate";
+
 /// What `apus utreexo prove` writes.
 pub const PROOFS: &str = "proofs";
 
@@ -99,7 +102,7 @@ pub struct Grid {
     pub par: Vec<Threads>,
     /// Memory for buffers, in MiB.
     pub dbcache_mib: Vec<u64>,
-    /// What is written: `null`, `snapshot`, `utreexo` or `proofs`.
+    /// What is written: `null`, `snapshot`, `chainstate`, `utreexo` or `proofs`.
     pub outputs: Vec<String>,
 }
 
@@ -261,6 +264,27 @@ mod tests {
         let by_proofs: Vec<bool> = subjects.iter().map(Subject::takes_proofs).collect();
         assert_eq!(by_proofs, [false, false, false, false, true, true, false]);
         assert_eq!(utreexo.nodes(&[]).len(), 1);
+    }
+
+    #[test]
+    fn what_a_node_needs_is_compared_with_what_a_node_makes() {
+        let named = |name: &str| Profile::named(name).unwrap();
+        let labels = |name: &str| -> Vec<String> {
+            subjects(&named(name).grids(), 2).iter().map(Subject::to_string).collect()
+        };
+        let mut expected = Vec::new();
+        for proof in [
+            "apus swiftsync assumevalid sha256 par=2 dbcache=450",
+            "apus snapshot-hints assumevalid sha256 par=2 dbcache=450",
+            "apus mergesync assumevalid par=2 dbcache=450",
+        ] {
+            expected.extend([proof.to_owned(), format!("{proof} chainstate")]);
+        }
+        assert_eq!(labels("chainstate"), expected);
+        assert_eq!(labels("chainstate-full"), ["apus mergesync full par=2 dbcache=450 chainstate"]);
+        let node = |name: &str| named(name).nodes(&[])[0].to_string();
+        assert_eq!(node("chainstate"), "bitcoind dbcache=450");
+        assert_eq!(node("chainstate-full"), "bitcoind assumevalid=0 dbcache=450");
     }
 
     #[test]

@@ -6,7 +6,8 @@
 use super::chain::Chain;
 use super::error::{At, RunError};
 use super::matrix::{
-    PROOFS, PROVE, ROOTS, SNAPSHOT_HINTS, Subject, UTREEXO, VERIFY, Validation, connects, judged_by,
+    CHAINSTATE, PROOFS, PROVE, ROOTS, SNAPSHOT_HINTS, Subject, UTREEXO, VERIFY, Validation,
+    connects, judged_by,
 };
 use super::node::CHAIN_DIR;
 use super::record::OneRun;
@@ -63,6 +64,7 @@ impl<'a> Apus<'a> {
         let shown = |path: &Path| path.display().to_string();
         let output = match output.as_str() {
             "snapshot" => format!("snapshot:{}", shown(&self.folder().join(SNAPSHOT))),
+            CHAINSTATE => format!("{CHAINSTATE}:{}", shown(&self.folder().join(COINS_WRITTEN))),
             ROOTS => format!("utreexo:{}", shown(&self.folder().join(FOREST))),
             _ if engine == PROVE => shown(&self.folder().join(PROVED)),
             other => other.to_owned(),
@@ -171,7 +173,7 @@ impl<'a> Apus<'a> {
     }
 
     /// The arguments of a run that gets its blocks from peers, the same for each of its runs but for
-    /// the peers: they are held against hints.
+    /// the peers: they are held against hints, and a chainstate is written, as bitcoind does.
     pub(crate) fn download_arguments(
         &self,
         chain: &Chain,
@@ -185,7 +187,7 @@ impl<'a> Apus<'a> {
             ("--v2transport", u8::from(v2transport).to_string()),
             ("--hints", chain.hints.display().to_string()),
             ("--dbcache", dbcache_mib.to_string()),
-            ("--out", "null".to_owned()),
+            ("--out", format!("{CHAINSTATE}:{}", self.folder().join(COINS_WRITTEN).display())),
             ("--workdir", self.folder().join(WORK).display().to_string()),
             ("--report", self.report().display().to_string()),
             ("--progress", "none".to_owned()),
@@ -211,6 +213,7 @@ impl<'a> Apus<'a> {
         remove_file(&self.folder().join(SNAPSHOT))?;
         remove_file(&self.folder().join(FOREST))?;
         remove_folder(&self.folder().join(PROVED))?;
+        remove_folder(&self.folder().join(COINS_WRITTEN))?;
         // Of a run that was stopped: the next would go on from there.
         remove_folder(&self.folder().join(WORK))?;
         let mut command = Command::new(self.program);
@@ -234,6 +237,9 @@ impl<'a> Apus<'a> {
 
 /// Name of the snapshot that some subjects write.
 const SNAPSHOT: &str = "utxo.dat";
+
+/// Name of the chainstate that some subjects write.
+const COINS_WRITTEN: &str = "chainstate";
 
 /// Name of the file with the roots of the Utreexo forest that some subjects write.
 const FOREST: &str = "utreexo.roots";
@@ -352,6 +358,12 @@ mod tests {
         let own =
             "--proofs s/proofs-small-ab --engine utreexo --validation assumevalid --assumevalid cd";
         assert_eq!(arguments(&by_proofs), around(own, 2, ""));
+        let mut with_coins = roots();
+        if let Subject::Apus { output, .. } = &mut with_coins {
+            *output = CHAINSTATE.to_owned();
+        }
+        let with_coins = arguments(&with_coins).unwrap();
+        assert!(with_coins.contains(" --out chainstate:s/chainstate "), "{with_coins}");
         let with_roots = arguments(&roots()).unwrap();
         assert!(with_roots.contains(" --out utreexo:s/utreexo.roots "), "{with_roots}");
         let mut prove = by_proofs;

@@ -1,8 +1,8 @@
 //! [`PROFILES`]: kinds of benchmarks, as tables of data.
 
 use super::matrix::{
-    BOTH, COINS, Grid, PROOFS, PROVE, ROOTS, SNAPSHOT_HINTS, Subject, Threads, UTREEXO, VERIFY,
-    Validation,
+    BOTH, CHAINSTATE, COINS, Grid, PROOFS, PROVE, ROOTS, SNAPSHOT_HINTS, Subject, Threads, UTREEXO,
+    VERIFY, Validation,
 };
 
 /// A kind of benchmark.
@@ -53,6 +53,12 @@ const fn usual(
         dbcache_mib: &[450],
         outputs: &["null"],
     }
+}
+
+/// On all cores, with the usual memory: what only proves, and what also writes a chainstate, as bitcoind does.
+const fn with_chainstate(engine: &'static str, aggregates: &'static [&'static str]) -> ProfileGrid {
+    let without = usual(engine, &[Validation::Assumevalid], aggregates);
+    ProfileGrid { outputs: &["null", CHAINSTATE], ..without }
 }
 
 /// Runs of the node, as data.
@@ -183,6 +189,33 @@ pub const PROFILES: &[Profile] = &[
             validation: Validation::Assumevalid,
             dbcache_mib: &[450, DBCACHE_MIB_SMALL],
         }],
+    },
+    // What a node needs, from both: a chainstate on disk.
+    Profile {
+        name: "chainstate",
+        rounds: 5,
+        timed: true,
+        // Some 1.05 GB.
+        chain: ProfileChain { blocks: 620, block_weight: 4_000_000 },
+        grids: &[
+            with_chainstate("swiftsync", &["sha256"]),
+            with_chainstate(SNAPSHOT_HINTS, &["sha256"]),
+            with_chainstate("mergesync", &[]),
+        ],
+        nodes: &[ProfileNode { validation: Validation::Assumevalid, dbcache_mib: &[450] }],
+    },
+    // The same with every script.
+    Profile {
+        name: "chainstate-full",
+        rounds: 3,
+        timed: true,
+        // Some 200 MB.
+        chain: ProfileChain { blocks: 120, block_weight: 4_000_000 },
+        grids: &[ProfileGrid {
+            outputs: &[CHAINSTATE],
+            ..usual("mergesync", &[Validation::Full], &[])
+        }],
+        nodes: &[ProfileNode { validation: Validation::Full, dbcache_mib: &[450] }],
     },
     // With the undo data of a node: what they add to hints, and what it takes to verify the node.
     Profile {

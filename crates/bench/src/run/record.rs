@@ -36,6 +36,9 @@ pub struct Record {
     pub features: Option<Vec<String>>,
     /// What bitcoind says of itself.
     pub bitcoind: Option<String>,
+    /// Whether it looked up every output for BIP-30, as on regtest alone; none where no node took part. Older records
+    /// lack it: theirs did.
+    pub bip30_lookups: Option<bool>,
     /// Where.
     pub machine: Machine,
     /// How block files lay.

@@ -144,6 +144,7 @@ pub fn session(
         }
     }
     let bitcoind = courses.iter().find_map(|course| course.bitcoind().map(str::to_owned));
+    let bip30_lookups = courses.iter().find_map(Course::looks_up_bip30);
     let limits = courses.iter().find_map(|course| course.limits().cloned());
     let left_out: Vec<String> = courses
         .iter()
@@ -166,6 +167,7 @@ pub fn session(
         commit: plan.commit.map(str::to_owned),
         features: Some(plan.features.iter().map(|feature| (*feature).to_owned()).collect()),
         bitcoind,
+        bip30_lookups,
         machine,
         page_cache: plan.page_cache,
         cached_share,

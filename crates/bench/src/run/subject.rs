@@ -44,7 +44,7 @@ pub enum Subject {
         par: usize,
         /// `--dbcache`.
         dbcache_mib: u64,
-        /// `null`; `snapshot` for a UTXO snapshot, `utreexo` for the roots of the Utreexo forest; `proofs` of
+        /// `null`; `snapshot` for a UTXO snapshot, `chainstate` for a folder that bitcoind opens, `utreexo` for the roots of the Utreexo forest; `proofs` of
         /// `apus utreexo prove`.
         output: String,
     },

@@ -19,7 +19,7 @@ pub fn tables(record: &Record) -> Vec<Table> {
         }
         tables.push(times(chain, &names));
         if !chain.ratios.is_empty() {
-            tables.push(ratios(chain, &names));
+            tables.push(ratios(record, chain, &names));
         }
         if !chain.outputs.is_empty() {
             tables.push(outputs(chain, &names));
@@ -52,13 +52,18 @@ fn results(record: &Record, chain: &ChainRecord) -> Table {
     let title = format!("{}: the same result in {runs} runs", chain.chain);
     let mut table = Table::new(title, &["what", ""]);
     let (set, counts) = (&chain.set, &chain.counts);
-    let node = match (&chain.bitcoind_set, &record.bitcoind) {
-        (Some(_), Some(version)) => format!("has the same set ({version})"),
+    let its_set = match (&chain.bitcoind_set, &record.bitcoind) {
+        (Some(_), Some(_)) => format!("has the same set ({})", node(record)),
         _ => "was not asked".to_owned(),
     };
     let manifest = match &chain.manifest {
         Some(manifest) => format!("says the same (signed: {})", manifest.signed),
         None => "there is none".to_owned(),
+    };
+    let files = match chain.manifest.as_ref().map(|manifest| manifest.obfuscated) {
+        Some(true) => "XORed with a key, as nodes have them since version 28",
+        Some(false) => "plain, as nodes had them before version 28",
+        None => "-",
     };
     for (name, value) in [
         ("stop block", format!("{} {}", set.stop_height, set.stop_hash)),
@@ -72,7 +77,8 @@ fn results(record: &Record, chain: &ChainRecord) -> Table {
         ("hash_serialized_3", set.hash_serialized_3.clone().unwrap_or_else(none)),
         ("utreexo", set.utreexo.as_ref().map_or_else(none, forest)),
         ("manifest", manifest),
-        ("bitcoind", node),
+        ("block files", files.to_owned()),
+        ("bitcoind", its_set),
     ] {
         table.row([name.to_owned(), value]);
     }
@@ -126,8 +132,12 @@ fn none() -> String {
     "-".to_owned()
 }
 
-fn ratios(chain: &ChainRecord, names: &Names) -> Table {
-    let title = format!("{}: times faster than bitcoind with the same -dbcache", chain.chain);
+fn ratios(record: &Record, chain: &ChainRecord, names: &Names) -> Table {
+    let title = format!(
+        "{}: times faster than bitcoind with the same -dbcache, {}",
+        chain.chain,
+        bip30(record)
+    );
     let mut table = Table::new(title, &["run", "against", "times faster", "least–greatest"]);
     for ratio in &chain.ratios {
         let Spread { median, min, max } = ratio.times_faster;
@@ -260,6 +270,10 @@ pub(super) fn notes(record: &Record) -> Vec<String> {
         notes.push(SNAPSHOT_NOTE.to_owned());
     }
     if subjects(record).any(|it| matches!(it, Subject::Bitcoind { .. })) {
+        notes.push(match record.bip30_lookups {
+            Some(false) => NODE_NOTE_KNOWN_BLOCK.to_owned(),
+            Some(true) | None => NODE_NOTE_LOOKUPS.to_owned(),
+        });
         notes.extend(NODE_NOTES.iter().map(|note| (*note).to_owned()));
     }
     let full = |it: &Subject| matches!(it, Subject::Bitcoind { validation: Validation::Full, .. });
@@ -279,11 +293,10 @@ const FOREST_NOTE: &str = "The engine utreexo went by proofs of all blocks, whic
 
 /// What the comparison with a node is worth.
 const NODE_NOTES: &[&str] = &[
-    "On regtest bitcoind looks up every output for BIP-30, which it does not on the main chain: \
-     about a fifth of its time with -assumevalid. The ratios to it are that much too high.",
     "bitcoind has its index and its undo data from before, and ends with a chainstate on disk, whose \
      last flush is in its time. It computes no hash of the set; Apus computes hash_serialized_3. Apus writes \
-     a snapshot only where the run says so.",
+     a snapshot or a chainstate only where the run says so, and reads all of a chainstate back before it ends. \
+     Coins in a chainstate are XORed with a key of its own by both.",
     "bitcoind ran without the checks of its own memory that are on by default on regtest alone \
      (-checkblockindex=0 -checkmempool=0). Beside -dbcache it uses what its mempool leaves free: up \
      to 286 MiB, or 5 where -dbcache is less than a mempool has by default (-maxmempool=5). Files of \
@@ -292,9 +305,32 @@ const NODE_NOTES: &[&str] = &[
      blocks after the last with transactions, which are more than two weeks of work.",
 ];
 
+/// What it is worth with a node that does more than on the main chain.
+const NODE_NOTE_LOOKUPS: &str = "On regtest this bitcoind looks up every output for BIP-30, which it does not on the \
+     main chain: from a fifth to a third of its time with -assumevalid. The ratios to it are that much too high.";
+
+/// What it is worth with a node of `scripts/core`.
+const NODE_NOTE_KNOWN_BLOCK: &str = "bitcoind was told the chain's first block (-testbip34hash, an option that \
+     scripts/core adds to Bitcoin Core), as it knows the main chain's block of BIP-34: so it looks up no output for \
+     BIP-30, as on the main chain.";
+
 /// What the comparison is worth where scripts are run.
 const NODE_NOTE_FULL: &str = "bitcoind assumevalid=0 ran every script, as its log says, on a thread for \
      each core. A run with scripts is compared with one with scripts.";
+
+/// What the node said of itself, and whether it did what no node does on the main chain.
+fn node(record: &Record) -> String {
+    let version = record.bitcoind.as_ref();
+    version.map_or_else(none, |version| format!("{version}, {}", bip30(record)))
+}
+
+/// Records that do not tell are of nodes that looked outputs up.
+fn bip30(record: &Record) -> &'static str {
+    match record.bip30_lookups {
+        Some(false) => "without BIP-30 look-ups, as on the main chain",
+        Some(true) | None => "with regtest's BIP-30 look-ups",
+    }
+}
 
 /// Version, commit and features, as far as a record has them.
 fn program(record: &Record) -> String {
@@ -316,7 +352,7 @@ pub fn markdown(record: &Record) -> String {
         ("profile", format!("{}, {} rounds", record.profile, record.rounds)),
         ("command", format!("`{}`", record.command.join(" "))),
         ("apus", program(record)),
-        ("bitcoind", record.bitcoind.clone().unwrap_or_else(none)),
+        ("bitcoind", node(record)),
         (
             "machine",
             format!(
@@ -356,15 +392,16 @@ mod tests {
         let page = markdown(&record(&["short", "long"]));
         for words in [
             "# Benchmark of 2026-11-22T00:34:51Z",
-            "| bitcoind | Bitcoin Core |",
+            "| bitcoind | Bitcoin Core, without BIP-30 look-ups, as on the main chain |",
+            "| block files | XORed with a key, as nodes have them since version 28 |",
             "- a note",
             "### short: the same result in 12 runs",
             "| utreexo | 9 leaves, 1 roots, the same in all runs that tell of them |",
-            "has the same set (Bitcoin Core)",
+            "has the same set (Bitcoin Core, without BIP-30 look-ups, as on the main chain)",
             // 800 MB in 2 s, a million transactions; the floor on two threads is 1 s to parse and
             // 1 s to read.
             "par=2 dbcache=450 | 2.000 | 1.500–2.500 | 2.00 | 400 MB | 2000 | 50.0 MB | 1.00 | 1200 | 1.562 % |",
-            "### long: times faster than bitcoind with the same -dbcache",
+            "### long: times faster than bitcoind with the same -dbcache, without BIP-30 look-ups, as on the main chain",
             "| bitcoind dbcache=450 | 40.0 | 40.0–40.0 |",
             "### short: times faster than with one thread",
             "par=2 dbcache=450 | 2 | 2.00 |",
@@ -393,6 +430,14 @@ mod tests {
         warm.machine.load = Some(0.0);
         assert!(told(&warm, "BIP-30") && told(&warm, "were in the page cache"));
         assert!(!told(&warm, "busy") && !told(&warm, "Aggregate none"));
+        assert!(told(&warm, "-testbip34hash") && !told(&warm, "too high"));
+        // A node that has no such option, and one of an older record.
+        for bip30_lookups in [Some(true), None] {
+            let lookups = Record { bip30_lookups, ..record(&["short"]) };
+            assert!(told(&lookups, "too high") && !told(&lookups, "-testbip34hash"));
+            let page = markdown(&lookups);
+            assert_eq!(page.matches("with regtest's BIP-30 look-ups").count(), 3, "{page}");
+        }
         let mut other = record(&["short"]);
         other.machine.load = Some(7.0);
         other.chains[0].measured.retain(|it| matches!(it.subject, Subject::Apus { .. }));

@@ -154,6 +154,7 @@ pub(super) fn record(chains: &[&str]) -> Record {
         commit: Some("0123456789ab".to_owned()),
         features: Some(vec!["kernel".to_owned(), "bench".to_owned()]),
         bitcoind: Some("Bitcoin Core".to_owned()),
+        bip30_lookups: Some(false),
         machine: Machine::here(),
         page_cache: PageCache::Warm,
         cached_share: Some(1.0),

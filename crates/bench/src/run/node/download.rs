@@ -1,6 +1,7 @@
 //! A node that gets its blocks from other nodes, beginning with nothing.
 
-use super::folder::{CHAIN_DIR, Folder, LIMIT, QUIET, comparable, version};
+use super::bip30;
+use super::folder::{CHAIN_DIR, Folder, LIMIT, comparable, version};
 use super::log::{Log, LogError};
 use crate::process::{self, Usage};
 use crate::run::chain::Chain;
@@ -18,7 +19,8 @@ impl Folder {
         let manifest = comparable(chain)?.clone();
         let version = version(program)?;
         let path = scratch.join("bitcoind-from-peers");
-        Ok(Self { program: program.to_owned(), version, path, manifest })
+        let known_block = bip30::known_block(program, chain)?;
+        Ok(Self { program: program.to_owned(), version, path, manifest, known_block })
     }
 
     /// The arguments of [`Folder::download`], the folder left out. Scripts are skipped up to the last
@@ -29,8 +31,8 @@ impl Folder {
         v2transport: bool,
         dbcache_mib: u64,
     ) -> Vec<String> {
-        let quiet = QUIET.iter().filter(|argument| **argument != "-connect=0");
-        let mut arguments: Vec<String> = quiet.map(|&argument| argument.to_owned()).collect();
+        let mut arguments = self.quiet();
+        arguments.retain(|argument| argument != "-connect=0");
         arguments.extend(peers.iter().map(|peer| format!("-connect={peer}")));
         arguments.extend([
             format!("-v2transport={}", u8::from(v2transport)),

@@ -5,6 +5,7 @@
 //! full, and the last one, which it might write to, is a copy. The chain's own folder is not
 //! touched. Preparing makes the node's index of the blocks, once.
 
+use super::bip30;
 use super::log::{Log, LogError};
 use super::rpc::Asked;
 use crate::manifest::Manifest;
@@ -13,6 +14,7 @@ use crate::run::chain::{Chain, read_json};
 use crate::run::error::{At, RunError};
 use crate::run::matrix::Validation;
 use crate::run::report::SetResult;
+use apus_chain::BlockHash;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::fs::{self, File};
@@ -72,6 +74,8 @@ pub struct Folder {
     pub(super) version: String,
     pub(super) path: PathBuf,
     pub(super) manifest: Manifest,
+    /// The block that ends its look-ups for BIP-30, where it can be told of one.
+    pub(super) known_block: Option<BlockHash>,
 }
 
 /// Identity of a prepared folder.
@@ -109,8 +113,9 @@ impl Folder {
             tip_hash: manifest.tip_hash.clone(),
             bytes: manifest.bytes,
         };
+        let known_block = bip30::known_block(program, chain)?;
         let (marked, program) = (path.join(MARK), program.to_owned());
-        let folder = Self { program, version, path, manifest };
+        let folder = Self { program, version, path, manifest, known_block };
         if marked.is_file() && read_json::<Mark>(&marked).is_ok_and(|found| found == mark) {
             return Ok(folder);
         }
@@ -169,6 +174,11 @@ impl Folder {
         &self.version
     }
 
+    /// Whether the node looks up every output for BIP-30, as on regtest alone.
+    pub fn looks_up_bip30(&self) -> bool {
+        self.known_block.is_none()
+    }
+
     /// The node's block files.
     pub fn files(&self) -> Result<Vec<PathBuf>, RunError> {
         let blocks = self.path.join(CHAIN_DIR).join("blocks");
@@ -190,8 +200,14 @@ impl Folder {
 
     fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
-        command.arg(format!("-datadir={}", self.path.display())).args(QUIET);
+        command.arg(format!("-datadir={}", self.path.display())).args(self.quiet());
         command
+    }
+
+    /// [`QUIET`], and the block that ends look-ups for BIP-30.
+    pub(super) fn quiet(&self) -> Vec<String> {
+        let quiet = QUIET.iter().map(|&argument| argument.to_owned());
+        quiet.chain(self.known_block.map(bip30::argument)).collect()
     }
 
     /// Ends it at the tip; and after the last block in the files, should it not get there.
@@ -210,10 +226,9 @@ impl Folder {
 
     /// The arguments of a timed run, the folder left out.
     pub fn arguments(&self, validation: Validation, dbcache_mib: u64) -> Vec<String> {
-        let quiet = QUIET.iter().map(|&argument| argument.to_owned());
         let run = ["-reindex-chainstate".to_owned(), format!("-dbcache={dbcache_mib}")];
         let least = (dbcache_mib < MEMPOOL_MIB).then(|| MEMPOOL_LEAST.to_owned());
-        quiet.chain(run).chain(least).chain(self.until_tip(validation)).collect()
+        self.quiet().into_iter().chain(run).chain(least).chain(self.until_tip(validation)).collect()
     }
 
     /// Computes the set anew.

@@ -3,6 +3,7 @@
 //! - [`find()`]: which program; [`version()`]: what it says that it is.
 //! - [`Folder`]: a data directory with the chain's blocks, prepared once; timed runs on it.
 //! - [`Served`]: nodes that hand out its blocks; [`Folder::download`]: one that takes them.
+//! - `bip30`: whether it does what no node does on the main chain.
 //! - [`Log`]: what `debug.log` tells of a run.
 //! - `rpc`: the few questions that are asked.
 //!
@@ -10,6 +11,7 @@
 //! blocks that it has or from peers on this machine, scripts skipped by `-assumevalid` or all of them run, no other peers, no wallet, no RPC, and without
 //! the internal consistency checks that are on by default on regtest alone.
 
+mod bip30;
 mod download;
 mod find;
 mod folder;
