@@ -5,16 +5,19 @@
 
 use crate::args::HintsArg;
 use crate::failure::Failure;
+use crate::places::{expect_to_move, unmovable};
 use apus_datadir::{DatadirLock, LEVELDB_LOCK};
 use apus_engine::swiftsync::hints::{Detected, Format, detect_format};
+use apus_storage::expect_own_draft;
+use apus_storage::place::{Unmovable, is_mount, sync_names_of};
+#[cfg(feature = "bench")]
+use apus_storage::publish_file;
 use apus_sync::{
-    FolderKind, FolderOutput, draft_of, is_unfinished_folder, owner_out_of_reach, parent,
+    FolderKind, FolderOutput, draft_of, expect_draft, expect_not_planted, is_unfinished_folder,
+    owner_out_of_reach, parent,
 };
 use std::fs::{self, File};
 use std::io::Read;
-#[cfg(feature = "bench")]
-use std::io::Write;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// First bytes of every UTXO snapshot.
@@ -90,28 +93,14 @@ pub(crate) fn expect_writable(
             "{name} exists already: remove it, or name another output"
         )));
     }
-    Ok(())
-}
-
-/// Files can be made in the folders of these outputs. Tried, since rights, quotas and disks that are
-/// mounted to be read only all have a say in it.
-pub(crate) fn expect_places(outputs: &[&Path]) -> Result<(), Failure> {
-    let mut tried: Vec<&Path> = Vec::new();
-    for folder in outputs.iter().map(|path| parent(path)).filter(|folder| folder.is_dir()) {
-        if tried.contains(&folder) {
-            continue;
-        }
-        tried.push(folder);
-        let probe = folder.join(format!(".apus-{}.incomplete", std::process::id()));
-        let made = File::create_new(&probe).and_then(|_| fs::remove_file(&probe));
-        made.map_err(|error| {
-            Failure::io(
-                folder,
-                format!("nothing can be written there ({error}): allow it, or name another place"),
-            )
-        })?;
+    let draft = draft_of(path);
+    match expect_own_draft(&draft).map_err(|error| Failure::io(&draft, error))? {
+        Ok(()) => Ok(()),
+        Err(why) => Err(Failure::usage(format!(
+            "{}: {why}, and {name} is written there first: remove it, or name another output",
+            draft.display()
+        ))),
     }
-    Ok(())
 }
 
 /// A folder to be written needs a folder to be in, or a place where that can be made; a name, and to
@@ -122,6 +111,7 @@ pub(crate) fn expect_new_folder(output: &FolderOutput, resuming: bool) -> Result
         return Err(Failure::usage(format!("{name} is no name for a folder")));
     }
     expect_room_for_folders(parent(path))?;
+    expect_draft(output)?;
     let Ok(there) = path.symlink_metadata() else { return Ok(()) };
     if there.is_symlink() {
         return Err(Failure::usage(format!(
@@ -131,25 +121,23 @@ pub(crate) fn expect_new_folder(output: &FolderOutput, resuming: bool) -> Result
     if !there.is_dir() {
         return Err(Failure::usage(format!("{name} is a file: name a folder")));
     }
-    if fs::metadata(parent(path)).is_ok_and(|around| around.dev() != there.dev()) {
-        return Err(Failure::usage(format!(
-            "{name} is where a disk is mounted, and a new folder cannot take its place: name a \
-             folder on that disk"
-        )));
+    if is_mount(path).map_err(|error| Failure::io(path, error))? {
+        return Err(unmovable(path, &Unmovable::Mount));
     }
     let empty = fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
     match output.kind {
-        _ if empty => Ok(()),
+        _ if empty => Ok(expect_not_planted(path)?),
         FolderKind::Chainstate if output.replace => {
             expect_unused(path)?;
-            expect_its_owner(path)
+            expect_its_owner(path)?;
+            expect_to_move(path)
         }
         // Without the mark it is another's, or done: then only the end of a clean-up is left.
         _ if resuming && is_unfinished_folder(path) => Ok(()),
         FolderKind::Chainstate => Err(Failure::usage(format!(
             "{name} exists already: give --replace to have it moved aside, to {name}.old"
         ))),
-        FolderKind::Datadir(_) => {
+        FolderKind::Datadir(_) | FolderKind::KeptDatadir => {
             Err(Failure::usage(format!("{name} exists already: remove it, or name another folder")))
         }
     }
@@ -193,7 +181,7 @@ impl MadeFolders {
         fs::create_dir(folder).map_err(failed)?;
         self.0.push(folder.to_owned());
         // Outputs are made durable with their names; this is what their folder's needs.
-        File::open(parent(folder)).and_then(|it| it.sync_all()).map_err(failed)
+        sync_names_of(parent(folder)).map_err(failed)
     }
 }
 
@@ -278,15 +266,9 @@ pub(crate) fn expect_not_in(folder: &Path, written: &[&Path]) -> Result<(), Fail
 /// Writes a file so that it is never seen in part.
 #[cfg(feature = "bench")]
 pub(crate) fn publish(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let draft = draft_of(path);
-    let write = || -> std::io::Result<()> {
-        fs::create_dir_all(parent(path))?;
-        let mut file = File::create(&draft)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&draft, path)
-    };
-    write().map_err(|error| Failure::io(path, error))
+    let written =
+        fs::create_dir_all(parent(path)).and_then(|()| publish_file(path, &draft_of(path), bytes));
+    written.map_err(|error| Failure::io(path, error))
 }
 
 /// The one way to write a path, as far as its folders exist.
@@ -392,19 +374,6 @@ mod tests {
         {
             assert!(!outside(a, b), "{a} {b}");
         }
-    }
-
-    #[test]
-    fn places_are_tried_and_left_as_they_were() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name);
-        let outputs = [path("a"), path("b"), path("nowhere/c")];
-        expect_places(&outputs.each_ref().map(PathBuf::as_path)).unwrap();
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-        // Not even root can make files there.
-        let failure = expect_places(&[&path("a"), Path::new("/proc/a")]).unwrap_err();
-        assert_eq!(failure.code, 3);
-        assert!(failure.message.contains("/proc: nothing can be written"), "{}", failure.message);
     }
 
     #[test]

@@ -5,7 +5,8 @@
 
 use crate::failure::Failure;
 use crate::watched::Note;
-use std::fs::{File, OpenOptions};
+use apus_storage::open_to_append;
+use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
@@ -17,8 +18,8 @@ pub(crate) struct Log {
 impl Log {
     /// Opens the file to append to, and makes it where it is not there.
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
-        let opened = OpenOptions::new().append(true).create(true).open(path);
-        let file = opened.map_err(|error| Failure::making(path, &error, "name another --log"))?;
+        let file = open_to_append(path)
+            .map_err(|error| Failure::making(path, &error, "name another --log"))?;
         Ok(Self { file })
     }
 

@@ -31,6 +31,7 @@ mod options;
 #[cfg(feature = "web")]
 mod page;
 mod peers;
+mod places;
 mod plan;
 #[cfg(feature = "bench")]
 mod plot;

@@ -17,6 +17,7 @@ use crate::interrupt::watch_signals;
 use crate::machine::{available_bytes, now, threads};
 use crate::node::{expect_first_blocks, expect_folders};
 use crate::options::{expect_engine_takes, expect_undo_data};
+use crate::places::{look_at, look_whether_it_moves};
 use crate::print;
 use crate::render::duration;
 use crate::report::{bytes, grouped};
@@ -26,6 +27,7 @@ use apus_datadir::{BlockFiles, chain_folder};
 use apus_sync::{BlocksDir, Event, Gap, Observer, SyncError, UseIndex};
 use needs::Disk;
 use sample::{Sample, Takes, WHOLE_BYTES};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
@@ -112,6 +114,7 @@ pub(crate) fn command(args: &PlanArgs) -> Result<(), Failure> {
         )?;
     }
     tell_time(args, &sample, &needs)?;
+    place.expect_good()?;
     match lacking.is_empty() {
         true => print::result("\nThere is enough of everything."),
         false => Err(Failure::new(IO, format!("too little: {}", lacking.join("; ")))),
@@ -207,6 +210,21 @@ impl Place {
         let beside = || outputs.iter().find_map(SinkArg::path).unwrap_or(Path::new("."));
         let workdir = args.workdir.clone().unwrap_or_else(|| beside().to_owned());
         Ok(Self { blocksdir, outputs, workdir, old_chainstate: old })
+    }
+}
+
+impl Place {
+    /// What a run would be refused for, or fail for at its end.
+    fn expect_good(&self) -> Result<(), Failure> {
+        let outputs: Vec<&Path> = self.outputs.iter().filter_map(SinkArg::path).collect();
+        look_at(&outputs, &self.workdir)?;
+        self.outputs.iter().try_for_each(|sink| match sink {
+            SinkArg::Chainstate(path) => match fs::canonicalize(path) {
+                Ok(path) => look_whether_it_moves(&path),
+                Err(_) => Ok(()),
+            },
+            _ => Ok(()),
+        })
     }
 }
 

@@ -225,6 +225,7 @@ impl Folder {
         let (kind, pruned) = match written.kind {
             FolderKind::Chainstate => ("chainstate", false),
             FolderKind::Datadir(kept) => ("datadir", kept == DatadirBlocks::Last),
+            FolderKind::KeptDatadir => ("datadir", false),
         };
         Self {
             kind,

@@ -90,6 +90,7 @@ pub(crate) fn command(args: &SubmitArgs) -> Result<(), Failure> {
         Some(path) => {
             let folder = WorkFolder::open(path)?;
             expect_ours(folder.storage(), path)?;
+            folder.expect_own_content()?;
             folder.close_to_others(|_| true)?;
             _folder = Some(folder);
             let (manager, resumed) = on_disk(&params, path, scripts)?;

@@ -13,14 +13,14 @@ use crate::aside;
 use crate::coins::Beyond;
 use crate::failure::Failure;
 use crate::files::{
-    MadeFolders, expect_apart, expect_hints, expect_new_folder, expect_outside, expect_places,
-    expect_writable,
+    MadeFolders, expect_apart, expect_hints, expect_new_folder, expect_outside, expect_writable,
 };
 use crate::interrupt::watch_signals;
 use crate::machine::{now, threads};
 use crate::node::{expect_first_blocks, start_command};
 use crate::options::{expect_engine_takes, expect_undo_data};
 use crate::peers;
+use crate::places::expect_places;
 use crate::print;
 use crate::render::{Record, Renderer, Watch};
 use crate::report::{
@@ -38,13 +38,12 @@ use apus_engine::utxo::forest::{DiskForest, ForestStore};
 use apus_engine::utxo::store::{DiskOptions, DiskStore};
 use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_storage::DirStorage;
-use apus_sync::peers::KeptFolder;
 use apus_sync::{
-    BridgeOptions, COINS, ConnectOptions, DatadirBlocks, FOREST, HINTS, HintedValidity, HintsInput,
-    JobQueue, KEPT, Memory, Output, OutputKind, POSITIONS, ProofsInput, Request, Source, Stop,
-    UseIndex, parent,
+    BridgeOptions, COINS, ConnectOptions, DatadirBlocks, Event, FOREST, HINTS, HintedValidity,
+    HintsInput, JobQueue, Memory, Observer, Output, OutputKind, POSITIONS, ProofsInput, Request,
+    Source, Stop, UseIndex, Warning,
 };
-use outputs::{folder_outputs, open_output, output_paths};
+use outputs::{folder_outputs, kept_folder, open_output, output_paths};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -208,20 +207,21 @@ fn expect_folder_options(args: &SyncArgs, hints: bool) -> Result<(), Failure> {
             "--blocks keep is about blocks from peers: those of --blocksdir stay where they are",
         ));
     }
-    if args.peers.blocks == BlocksArg::Keep && chainstates == 0 {
+    let keeps_there = hints && !args.prune && datadirs > 0;
+    if args.peers.blocks == BlocksArg::Keep && chainstates == 0 && !keeps_there {
         return Err(Failure::usage(
             "--blocks keep puts the blocks beside the folder of --out chainstate:DIR, which is not \
              given",
         ));
     }
-    if args.peers.blocks == BlocksArg::Keep {
+    if args.peers.blocks == BlocksArg::Keep && !keeps_there {
         for sink in &args.out {
             if let SinkArg::Chainstate(path) = sink {
                 datadir_around(path, args.chain)?;
             }
         }
     }
-    expect_undo_data(&args.out, hints, args.prune)
+    expect_undo_data(&args.out, hints && args.blocksdir.is_some(), args.prune)
 }
 
 /// Where a run's blocks come from.
@@ -306,6 +306,17 @@ impl<'a> Job<'a> {
 }
 
 impl Job<'_> {
+    /// Whether blocks from peers are kept.
+    fn keeps_blocks(&self) -> bool {
+        matches!(&self.source, JobSource::Peers(args) if args.blocks == BlocksArg::Keep)
+    }
+
+    /// Whether they are those of a data directory, which [`SyncArgs::keep_for_datadir`] wants.
+    fn keeps_for_datadir(&self) -> bool {
+        let prunes = self.kept == DatadirBlocks::Last;
+        self.keeps_blocks() && self.hints.is_some() && !prunes
+    }
+
     /// Whether the witnesses of blocks whose scripts are taken for valid are left alone.
     fn leaves_witnesses(&self, args: &ConnectArgs) -> Result<bool, Failure> {
         let peers = match &self.source {
@@ -337,11 +348,11 @@ pub(crate) fn prove(job: &Job<'_>) -> Result<Report, Failure> {
 /// line itself was at fault.
 pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
     let work_path = work_path(job);
-    expect_sensible(job, &output_paths(job.outputs), &work_path)?;
+    let unsure = expect_sensible(job, &output_paths(job.outputs), &work_path)?;
     let watch = Watch::of(job.run, job.about(), job.expected())?;
     let shared = Arc::clone(&watch.shared);
     let mut record = None;
-    let result = run_watched(job, &work_path, watch, &mut record);
+    let result = run_watched(job, (&work_path, unsure), watch, &mut record);
     let report = match &result {
         Ok(report) => serde_json::to_value(report),
         Err(failure) => {
@@ -373,7 +384,7 @@ fn work_path(job: &Job<'_>) -> PathBuf {
 
 fn run_watched(
     job: &Job<'_>,
-    work_path: &Path,
+    (work_path, unsure): (&Path, Vec<PathBuf>),
     watch: Watch,
     ended: &mut Option<Record>,
 ) -> Result<Report, Failure> {
@@ -405,6 +416,10 @@ fn run_watched(
     };
     let renderer = Renderer::new(watch, peers.as_ref());
     room::warn(job, work_path, &renderer);
+    for folder in unsure {
+        let folder = folder.display().to_string();
+        renderer.event(Event::Warning(Warning::NamesNotDurable { folder }));
+    }
     let aggregate = match job.aggregate {
         AggregateArg::Sha256 => AggregateKind::Sha256,
         AggregateArg::Muhash => AggregateKind::MuHash,
@@ -545,18 +560,6 @@ fn run_watched(
     Ok(report)
 }
 
-/// Where blocks are kept: beside the chainstate, as in a node's folder.
-fn kept_folder(job: &Job<'_>, work_path: &Path) -> Option<KeptFolder> {
-    let keeps = matches!(&job.source, JobSource::Peers(args) if args.blocks == BlocksArg::Keep);
-    let chainstate = job.outputs.iter().find_map(|sink| match sink {
-        SinkArg::Chainstate(path) => Some(path),
-        _ => None,
-    });
-    chainstate
-        .filter(|_| keeps)
-        .map(|path| KeptFolder { folder: parent(path).join("blocks"), log: work_path.join(KEPT) })
-}
-
 /// Where all scripts are to be run, a build that runs none says so before it asks for headers. With
 /// hints, or an assumed-valid block, it depends on where the chain ends.
 fn expect_scripts(job: &Job<'_>, assume_valid: Option<BlockHash>) -> Result<(), Failure> {
@@ -603,12 +606,12 @@ fn hints_input(hints: &HintsArg, order: Option<BitOrder>) -> HintsInput {
     }
 }
 
-/// Says at once what would otherwise fail hours later.
+/// Says at once what would otherwise fail hours later. Gives the folders whose names cannot be made durable.
 fn expect_sensible(
     job: &Job<'_>,
     outputs: &[(OutputKind, PathBuf)],
     work_path: &Path,
-) -> Result<(), Failure> {
+) -> Result<Vec<PathBuf>, Failure> {
     job.hints.map_or(Ok(()), expect_hints)?;
     if let JobSource::Files { blocksdir, .. } = job.source {
         expect_first_blocks(blocksdir)?;
@@ -634,17 +637,18 @@ fn expect_sensible(
         JobSource::Peers(_) => None,
     };
     paths.extend(blocksdir);
-    for folder in folder_outputs(job) {
+    let folders = folder_outputs(job);
+    for folder in &folders {
         if let Some(blocksdir) = blocksdir {
             expect_apart(&[&folder.path, blocksdir])?;
         }
         expect_outside(&folder.path, &paths)?;
-        expect_new_folder(&folder, resuming)?;
+        expect_new_folder(folder, resuming)?;
     }
     for (_, path) in outputs {
         expect_writable(path, |_| resuming)?;
     }
     let may_be_there = |path: &Path| is_failed_report(path) || resuming && is_report(path);
     report.map_or(Ok(()), |path| expect_writable(path, may_be_there))?;
-    expect_places(&written)
+    expect_places(&written, &folders)
 }

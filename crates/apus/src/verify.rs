@@ -58,7 +58,8 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     let watch = Watch::of(&args.run, about, expected(Way::Node, scripts, true, false))?;
     let interrupt = watch_signals()?;
     let locked = WorkFolder::open(&work)?;
-    expect_work_folder(&work).inspect_err(|_| locked.leave())?;
+    let own = expect_work_folder(&work).and_then(|()| locked.expect_own_content());
+    own.inspect_err(|_| locked.leave())?;
     let renderer = Renderer::new(watch, None);
     let verified = apus_sync::verify(&Verify {
         params,

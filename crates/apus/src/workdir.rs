@@ -1,18 +1,20 @@
 //! The work folder on a real disk: where it is, who may use it, and that it goes when done.
 
 use crate::failure::{Failure, INTERRUPTED};
+use crate::places::{ELSEWHERE, no_progress_there};
 use apus_chain::Network;
 use apus_storage::lock::FolderLock;
-use apus_storage::{DirStorage, create_private_dir, read_whole, write_atomically};
+use apus_storage::place::{Names, try_opened};
+use apus_storage::{
+    DirStorage, NotOwn, Storage, create_private_dir, expect_own_folder, find_of_others,
+    follow_own_links, read_whole, write_atomically,
+};
 use apus_sync::{
     COINS, ENDED, FOREST, GONE, HINTS, IoError, LOCK, POSITIONS, RECORD, SyncError, UsageError,
 };
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-
-/// What helps where there can be no progress.
-const ELSEWHERE: &str = "name another folder for progress with --workdir";
 
 /// No place of coins is longer.
 const PLACE_BYTES_MAX: u64 = 4096;
@@ -21,28 +23,66 @@ const PLACE_BYTES_MAX: u64 = 4096;
 pub(crate) struct WorkFolder {
     storage: DirStorage,
     /// Held while the folder is used.
-    _lock: FolderLock,
+    lock: FolderLock,
 }
 
 impl WorkFolder {
-    /// Makes the folder if it is not there, and keeps other runs out of it.
+    /// Makes the folder if it is not there, and keeps other runs out of it. One that is there must be this user's alone; a
+    /// link to it must be of this user or the administrator.
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
+        let path = &match follow_own_links(path).map_err(|error| Failure::io(path, error))? {
+            Ok(path) => path,
+            Err(why) => return Err(not_own(path, why)),
+        };
         if path.exists() && !path.is_dir() {
             return Err(Failure::usage(format!(
                 "{} is a file, not a folder for progress: name another --workdir",
                 path.display()
             )));
         }
+        if path.exists()
+            && let Err(why) = expect_own_folder(path).map_err(|error| Failure::io(path, error))?
+        {
+            return Err(not_own(path, why));
+        }
         create_private_dir(path).map_err(|error| Failure::making(path, &error, ELSEWHERE))?;
         let lock_path = path.join(LOCK);
         let lock = FolderLock::try_take(&lock_path);
-        match lock.map_err(|error| Failure::making(&lock_path, &error, ELSEWHERE))? {
+        match lock.map_err(|error| not_locked(&lock_path, &error))? {
             // A run that ended in between took the name away: what is locked is another's past.
             Some(lock) if !lock.is_at(&lock_path) => Self::open(path),
-            Some(lock) => Ok(Self { storage: DirStorage::private(path), _lock: lock }),
+            Some(lock) => {
+                let folder = Self { storage: DirStorage::private(path), lock };
+                folder.expect_durable().inspect_err(|_| folder.leave())?;
+                Ok(folder)
+            }
             None => Err(Failure::usage(format!(
                 "{} is in use by another run: wait for it, or name another --workdir",
                 path.display()
+            ))),
+        }
+    }
+
+    /// What is put there outlives a power cut.
+    fn expect_durable(&self) -> Result<(), Failure> {
+        let folder = self.storage.folder();
+        match try_opened(self.lock.file(), folder) {
+            Ok(Names::Durable) => Ok(()),
+            Ok(Names::Unknown) => Err(no_progress_there(folder)),
+            Err(why) => Err(Failure::io(folder, format!("{why}: {ELSEWHERE}"))),
+        }
+    }
+
+    /// Nothing in the folder was put there by other users, who could do so before it was closed to them.
+    pub(crate) fn expect_own_content(&self) -> Result<(), Failure> {
+        let folder = self.storage.folder();
+        match find_of_others(folder).map_err(|error| Failure::io(folder, error))? {
+            None => Ok(()),
+            Some((file, why)) => Err(Failure::usage(format!(
+                "{}: {why}, and a run would believe what it says: remove the folder for progress (rm -r {}) to start \
+                 anew, or name another --workdir",
+                file.display(),
+                folder.display()
             ))),
         }
     }
@@ -52,6 +92,7 @@ impl WorkFolder {
     /// version made for all to read. `coins` is the place of the run's coins, where that is on servers.
     pub(crate) fn begin(&self, coins: Option<&str>) -> Result<(), Failure> {
         let begun = apus_sync::expect_work_folder(&self.storage).map_err(Failure::from);
+        let begun = begun.and_then(|()| self.expect_own_content());
         let begun = begun.and_then(|()| self.expect_coins(coins)).and_then(|()| self.unmark_end());
         begun.inspect_err(|_| self.leave())?;
         let folder = self.storage.folder();
@@ -243,6 +284,37 @@ impl WorkFolder {
         }
         let _ = fs::remove_dir(folder);
     }
+}
+
+/// Why the folder's lock cannot be had, and what to do: some disks in a network have no locks.
+fn not_locked(path: &Path, error: &io::Error) -> Failure {
+    use ErrorKind::{PermissionDenied, ReadOnlyFilesystem, StorageFull};
+    match error.kind() {
+        PermissionDenied | ReadOnlyFilesystem | StorageFull => {
+            Failure::making(path, error, ELSEWHERE)
+        }
+        _ => Failure::io(path, format!("{error}: {ELSEWHERE}, on a disk of this machine")),
+    }
+}
+
+/// Why a folder is no place for progress, and what to do.
+fn not_own(path: &Path, why: NotOwn) -> Failure {
+    let name = path.display();
+    let mend = match why {
+        NotOwn::OpenTo(_) => {
+            format!("take the right from them (chmod go-w {name}) if none of them used it, ")
+        }
+        NotOwn::Of(_) => {
+            format!(
+                "make it yours (chown -R) if you trust what is in it, remove it (rm -r {name}), "
+            )
+        }
+        _ => format!("remove it (rm {name}), "),
+    };
+    Failure::usage(format!(
+        "{name} is no folder for progress: {why}, and whoever changes the files of a run decides what comes of it: \
+         {mend}or name another --workdir"
+    ))
 }
 
 /// Whether a folder of coins or hints holds what a run puts there and nothing else. One that is not

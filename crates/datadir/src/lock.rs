@@ -5,6 +5,7 @@
 //! process, and closing any handle of the file gives it up. So this is for files that nothing else
 //! in the process opens.
 
+use apus_storage::{create_file, open_to_lock};
 use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::io::Errno;
 use std::fs::File;
@@ -49,7 +50,7 @@ impl DatadirLock {
     /// belongs to the folder's owner, who has to open it after us.
     pub fn take(folder: &Path, name: &str) -> Result<Self, LockError> {
         let path = folder.join(name);
-        let file = match File::options().write(true).open(&path) {
+        let file = match open_to_lock(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => make(folder, &path),
             other => other,
         };
@@ -66,10 +67,10 @@ impl DatadirLock {
 
 /// Makes a lock file for the owner of its folder.
 fn make(folder: &Path, path: &Path) -> io::Result<File> {
-    let file = match File::options().write(true).create_new(true).open(path) {
+    let file = match create_file(path) {
         // Another process made it meanwhile.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            return File::options().write(true).open(path);
+            return open_to_lock(path);
         }
         other => other?,
     };

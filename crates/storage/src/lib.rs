@@ -10,13 +10,27 @@
 //! - A rename replaces an existing file at once: readers see the old or the new, never a mixture.
 //! - In a folder of the program's own, other users of the machine can read nothing from the moment that
 //!   it is there. A file system without modes keeps to its own.
+//! - No file is made or opened to be written where another user leads: see [`create_file`] and what stands beside it.
 
 pub mod lock;
+mod made;
+mod owned;
+pub mod place;
 
+pub use made::{
+    create_file, create_output_dir, create_private_dir, create_private_file, make_private_dir,
+    open_or_create, open_own_file, open_to_append, open_to_lock, parent, publish_file,
+    replace_file,
+};
+pub use owned::{
+    NotOwn, Owned, expect_own_draft, expect_own_folder, expect_own_output, find_of_others,
+    follow_own_links, is_open_to_all,
+};
+
+use made::{open_to_read, replace_private_file};
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-#[cfg(unix)]
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// A folder for durable state.
@@ -83,31 +97,7 @@ pub fn read_whole(storage: &dyn Storage, name: &str, limit: u64) -> io::Result<V
 }
 
 /// The rights of the group and of all other users to a file or folder.
-#[cfg(unix)]
 const OF_OTHERS: u32 = 0o077;
-
-/// Options for opening a file; one that is created with them is for its owner alone.
-pub fn private_options() -> fs::OpenOptions {
-    let mut options = fs::OpenOptions::new();
-    #[cfg(unix)]
-    options.mode(0o600);
-    options
-}
-
-/// Makes a folder that others may not look into, and those around it as the system makes folders. One
-/// that is there stays as it is.
-pub fn create_private_dir(path: &Path) -> io::Result<()> {
-    if let Some(around) = path.parent() {
-        fs::create_dir_all(around)?;
-    }
-    let mut builder = fs::DirBuilder::new();
-    #[cfg(unix)]
-    builder.mode(0o700);
-    match builder.create(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
-        other => other,
-    }
-}
 
 /// A real folder of a file system.
 #[derive(Debug, Clone)]
@@ -130,7 +120,6 @@ impl DirStorage {
     /// Takes their rights from others to what is there already under these names, as an earlier version
     /// left them. Links are left alone. Where the system does not let that be done, nothing is.
     pub fn close_to_others(&self, names: impl Fn(&str) -> bool) -> io::Result<()> {
-        #[cfg(unix)]
         for name in self.names()?.iter().filter(|name| names(name)) {
             let path = self.path(name);
             let there = fs::symlink_metadata(&path)?;
@@ -141,8 +130,6 @@ impl DirStorage {
                 let _ = fs::set_permissions(&path, closed);
             }
         }
-        #[cfg(not(unix))]
-        let _ = names;
         Ok(())
     }
 
@@ -166,21 +153,18 @@ impl StorageFile for fs::File {
 impl Storage for DirStorage {
     fn create(&self, name: &str) -> io::Result<Box<dyn StorageFile>> {
         let path = self.path(name);
-        if !self.private {
-            return Ok(Box::new(fs::File::create(path)?));
-        }
         // One that is there would keep its mode.
-        self.remove(name)?;
-        Ok(Box::new(private_options().write(true).create_new(true).open(path)?))
+        let file = if self.private { replace_private_file(&path) } else { replace_file(&path) };
+        Ok(Box::new(file?))
     }
 
     fn sync(&self, name: &str) -> io::Result<()> {
         // Some systems sync only what could be written.
-        fs::OpenOptions::new().write(true).open(self.path(name))?.sync_data()
+        open_own_file(&self.path(name))?.sync_data()
     }
 
     fn open(&self, name: &str, offset: u64) -> io::Result<Box<dyn Read + Send>> {
-        let mut file = fs::File::open(self.path(name))?;
+        let mut file = open_to_read(&self.path(name))?;
         file.seek(SeekFrom::Start(offset))?;
         Ok(Box::new(file))
     }
@@ -197,7 +181,7 @@ impl Storage for DirStorage {
     }
 
     fn sync_names(&self) -> io::Result<()> {
-        fs::File::open(&self.folder)?.sync_all()
+        place::sync_names_of(&self.folder)
     }
 
     fn names(&self) -> io::Result<Vec<String>> {

@@ -5,7 +5,7 @@
 //! saying so: closing the file alone would leave it to chance when the folder is free again.
 //! Folders of a node are locked in another way, by the crate that knows them.
 
-use crate::private_options;
+use crate::made::{open_or_create, open_own_file, open_to_lock};
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -17,14 +17,19 @@ pub struct FolderLock(File);
 
 impl FolderLock {
     /// Locks the file at `path`, which is made if it is not there, for its owner alone; `None`
-    /// where another process holds it.
+    /// where another process holds it. One that is there must be ours.
     pub fn try_take(path: &Path) -> io::Result<Option<Self>> {
-        Self::lock(private_options().create(true).truncate(false).write(true).open(path)?)
+        Self::lock(open_or_create(path, true)?)
     }
 
     /// As [`try_take`](Self::try_take), of a file that is there: none is made.
     pub fn try_take_existing(path: &Path) -> io::Result<Option<Self>> {
-        Self::lock(File::options().write(true).open(path)?)
+        Self::lock(open_own_file(path)?)
+    }
+
+    /// As [`try_take_existing`](Self::try_take_existing), of a file that may have been given to another user.
+    pub fn try_take_given(path: &Path) -> io::Result<Option<Self>> {
+        Self::lock(open_to_lock(path)?)
     }
 
     fn lock(file: File) -> io::Result<Option<Self>> {

@@ -10,10 +10,14 @@
 //! A folder has one writer at a time: the file that marks it is locked from the beginning of its
 //! [`FolderDraft`] until it loses its mark, also while the folder has its name already. So of two runs
 //! with the same output the second is refused, and touches nothing, until the first is over.
+//!
+//! A folder is gone on with only where it is this user's own: in a folder that others can write to, one of its name may
+//! be there before us.
 
 mod output;
 mod owner;
 
+pub use apus_storage::parent;
 pub use output::{BlocksRead, DatadirBlocks, FolderKind, FolderOutput, WrittenFolder};
 pub use owner::owner_out_of_reach;
 
@@ -21,9 +25,10 @@ use crate::error::{IoError, SyncError, UsageError};
 use apus_chain::Network;
 use apus_datadir::{DATADIR_LOCK, DatadirLock, LEVELDB_LOCK, free_bytes};
 use apus_storage::lock::FolderLock;
+use apus_storage::{create_output_dir, expect_own_output, is_open_to_all, place::sync_names_of};
 use owner::Owner;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -63,6 +68,7 @@ pub(crate) fn remove_folder(folder: &Path) -> Result<(), SyncError> {
 }
 
 /// A folder on its way to its name.
+#[derive(Debug)]
 pub(crate) struct FolderDraft {
     path: PathBuf,
     draft: PathBuf,
@@ -79,34 +85,35 @@ impl FolderDraft {
         }
     }
 
+    /// Goes on with what an earlier start drafted, or begins.
+    pub(crate) fn find_or_begin(output: &FolderOutput) -> Result<Self, SyncError> {
+        Self::find(output)?.map_or_else(|| Self::create(output), Ok)
+    }
+
     /// What an earlier start drafted, if it did: under the draft's name, or under the folder's own
     /// name and still marked, which is taken back. A folder of the draft's name that no run made is
     /// left alone.
     pub(crate) fn find(output: &FolderOutput) -> Result<Option<Self>, SyncError> {
         let draft = draft_of(&output.path);
-        match draft.symlink_metadata() {
-            Ok(_) if draft.join(MARK).is_file() => {
-                let mark = Mark::take(&draft, FolderLock::try_take_existing)?;
+        match expect_draft(output)? {
+            Drafted::Marked => {
+                let mark = Mark::take(&draft, FolderLock::try_take_given)?;
+                expect_own(&draft, &output.path)?;
                 mark.explain(&draft)?;
                 Ok(Some(Self::of(output, draft, mark)))
             }
-            // A run was killed before it could mark it.
-            Ok(there) if there.is_dir() && is_empty(&draft)? => Ok(None),
-            Ok(_) => Err(SyncError::Usage(UsageError::OutputExists {
-                file: draft.display().to_string(),
-            })),
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(at(&draft)(error)),
-            Err(_) if output.path.join(MARK).is_file() => {
+            Drafted::Nothing if output.path.join(MARK).is_file() => {
                 // The run that gave it its name may not be over.
-                let mark = Mark::take(&output.path, FolderLock::try_take_existing)?;
+                let mark = Mark::take(&output.path, FolderLock::try_take_given)?;
                 if !is_unfinished(&output.path) {
                     return Ok(None);
                 }
                 let _locks = lock(&output.path)?;
+                expect_own(&output.path, &output.path)?;
                 fs::rename(&output.path, &draft).map_err(at(&output.path))?;
                 Ok(Some(Self::of(output, draft, mark)))
             }
-            Err(_) => Ok(None),
+            Drafted::Nothing | Drafted::Empty => Ok(None),
         }
     }
 
@@ -116,12 +123,12 @@ impl FolderDraft {
 
     fn create(output: &FolderOutput) -> Result<Self, SyncError> {
         let draft = draft_of(&output.path);
-        match fs::create_dir(&draft) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                return Err(at(&draft)(error));
-            }
+        match create_output_dir(&draft) {
             // An empty one.
-            _ => {}
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                expect_own(&draft, &output.path)?;
+            }
+            other => other.map_err(at(&draft))?,
         }
         let mark = Mark::take(&draft, FolderLock::try_take)?;
         mark.explain(&draft)?;
@@ -155,7 +162,11 @@ impl FolderDraft {
         let occupied = match self.path.symlink_metadata() {
             Err(error) if error.kind() == ErrorKind::NotFound => false,
             Err(error) => return Err(at(&self.path)(error)),
-            Ok(there) => !there.is_dir() || !is_empty(&self.path)?,
+            Ok(there) if there.is_dir() && is_empty(&self.path)? => {
+                expect_not_planted(&self.path)?;
+                false
+            }
+            Ok(_) => true,
         };
         let moved_to = match occupied {
             false => None,
@@ -202,6 +213,37 @@ impl FolderDraft {
                 back,
             }),
         }
+    }
+}
+
+/// What lies at the name of a folder's draft.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Drafted {
+    /// Nothing.
+    Nothing,
+    /// A folder of a run that was killed before it could mark it.
+    Empty,
+    /// A folder that an earlier start began, or that another run is writing.
+    Marked,
+}
+
+/// What lies there, or fails where no run of this user's left it.
+pub fn expect_draft(output: &FolderOutput) -> Result<Drafted, SyncError> {
+    let draft = draft_of(&output.path);
+    let exists = |file: &Path| {
+        Err(SyncError::Usage(UsageError::OutputExists { file: file.display().to_string() }))
+    };
+    let drafted = match draft.symlink_metadata() {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Drafted::Nothing),
+        Err(error) => return Err(at(&draft)(error)),
+        Ok(there) if !there.is_dir() => return exists(&draft),
+        Ok(_) if draft.join(MARK).is_file() => Drafted::Marked,
+        Ok(_) if is_empty(&draft)? => Drafted::Empty,
+        Ok(_) => return exists(&draft),
+    };
+    match owner::given(&draft, &output.path).map_err(at(&draft))? {
+        Some(_) => Ok(drafted),
+        None => expect_made_here(&draft).map(|()| drafted),
     }
 }
 
@@ -355,14 +397,32 @@ fn free_name(path: &Path) -> Result<PathBuf, SyncError> {
 
 /// Makes the names in a folder durable.
 pub(crate) fn sync_folder(path: &Path) -> Result<(), SyncError> {
-    File::open(path).and_then(|folder| folder.sync_all()).map_err(at(path))
+    sync_names_of(path).map_err(at(path))
 }
 
-/// The folder that a path lies in.
-pub fn parent(path: &Path) -> &Path {
-    match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
+/// Fails unless what an earlier start left is this user's own, to be given to the owner of `place`, or was given to
+/// them: then it is taken back.
+fn expect_own(folder: &Path, place: &Path) -> Result<(), SyncError> {
+    if let Some(owner) = owner::given(folder, place).map_err(at(folder))? {
+        owner.take_back(folder).map_err(at(folder))?;
+    }
+    expect_made_here(folder)
+}
+
+fn expect_made_here(folder: &Path) -> Result<(), SyncError> {
+    let own = expect_own_output(folder).map_err(at(folder))?;
+    own.map_err(|why| {
+        let folder = folder.display().to_string();
+        SyncError::Usage(UsageError::FolderOfOthers { folder, why })
+    })
+}
+
+/// Fails where an empty folder lies in the way that is another user's, in a place where all can put one: what takes
+/// its place would be theirs.
+pub fn expect_not_planted(folder: &Path) -> Result<(), SyncError> {
+    match is_open_to_all(parent(folder)).map_err(at(folder))? {
+        true => expect_own(folder, folder),
+        false => Ok(()),
     }
 }
 
@@ -377,300 +437,4 @@ pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> SyncError + use<> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use tempfile::TempDir;
-
-    /// A name that a run gives to a file.
-    const FILE: &str = "000003.ldb";
-
-    fn output(desk: &TempDir, replace: bool) -> FolderOutput {
-        FolderOutput { kind: FolderKind::Chainstate, path: desk.path().join("out"), replace }
-    }
-
-    fn draft(desk: &TempDir, replace: bool, content: &str) -> FolderDraft {
-        let draft = FolderDraft::begin(&output(desk, replace)).unwrap();
-        fs::write(draft.folder().join(FILE), content).unwrap();
-        draft
-    }
-
-    /// Goes on with what an earlier start drafted, or begins.
-    fn resume(output: &FolderOutput) -> Result<FolderDraft, SyncError> {
-        FolderDraft::find(output)?.map_or_else(|| FolderDraft::create(output), Ok)
-    }
-
-    fn names(desk: &TempDir) -> Vec<String> {
-        let entries = fs::read_dir(desk.path()).unwrap();
-        let mut names: Vec<String> =
-            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
-    }
-
-    fn read(desk: &TempDir, folder: &str) -> String {
-        fs::read_to_string(desk.path().join(folder).join(FILE)).unwrap()
-    }
-
-    #[test]
-    fn room_is_expected_before_it_is_needed() {
-        let folder = tempfile::tempdir().unwrap();
-        assert!(expect_room(folder.path(), 1).unwrap() > 1);
-        let error = expect_room(folder.path(), u64::MAX).unwrap_err();
-        assert!(matches!(error, SyncError::Io(IoError::NoRoom { .. })), "{error}");
-        assert!(expect_room(&folder.path().join("none"), 1).is_err());
-    }
-
-    #[test]
-    fn a_folder_appears_whole() {
-        let desk = tempfile::tempdir().unwrap();
-        let draft = draft(&desk, false, "new");
-        assert_eq!(names(&desk), ["out.incomplete"]);
-        let (moved_to, mark) = draft.publish().unwrap();
-        assert_eq!(moved_to, None);
-        take_off(&mark, &desk.path().join("out")).unwrap();
-        assert_eq!((names(&desk), read(&desk, "out")), (vec!["out".to_owned()], "new".into()));
-        assert_eq!(fs::read_dir(desk.path().join("out")).unwrap().count(), 1, "the mark is gone");
-    }
-
-    #[test]
-    fn what_is_there_is_moved_aside_by_order_only() {
-        let desk = tempfile::tempdir().unwrap();
-        let old = desk.path().join("out");
-        fs::create_dir(&old).unwrap();
-        fs::write(old.join(FILE), "old").unwrap();
-        fs::create_dir(desk.path().join("out.old")).unwrap();
-        let error = draft(&desk, false, "new").publish().unwrap_err();
-        assert!(matches!(error, SyncError::Usage(UsageError::OutputExists { .. })), "{error}");
-        assert_eq!(read(&desk, "out"), "old");
-        let (aside, _mark) = draft(&desk, true, "newer").publish().unwrap();
-        assert_eq!(aside, Some(desk.path().join("out.old-2")));
-        assert_eq!((read(&desk, "out"), read(&desk, "out.old-2")), ("newer".into(), "old".into()));
-    }
-
-    #[test]
-    fn an_empty_folder_is_not_in_the_way() {
-        let desk = tempfile::tempdir().unwrap();
-        fs::create_dir(desk.path().join("out")).unwrap();
-        assert_eq!(draft(&desk, false, "new").publish().unwrap().0, None);
-        assert_eq!(read(&desk, "out"), "new");
-    }
-
-    /// Two runs with work folders of their own.
-    #[test]
-    fn a_draft_has_one_writer_at_a_time() {
-        let desk = tempfile::tempdir().unwrap();
-        let first = draft(&desk, false, "first");
-        for begin in [FolderDraft::begin, resume] {
-            let error = begin(&output(&desk, true)).err().unwrap();
-            assert!(matches!(error, SyncError::Usage(UsageError::DraftInUse { .. })), "{error}");
-            assert!(error.to_string().contains("out.incomplete"), "{error}");
-        }
-        assert_eq!(read(&desk, "out.incomplete"), "first");
-        drop(first);
-        drop(resume(&output(&desk, false)).unwrap());
-        let second = draft(&desk, false, "second");
-        second.publish().unwrap();
-        assert_eq!(read(&desk, "out"), "second");
-    }
-
-    /// The first has its folder under its name, and has hints or a report to write yet.
-    #[test]
-    fn a_folder_is_its_runs_until_it_loses_its_mark() {
-        let desk = tempfile::tempdir().unwrap();
-        let out = desk.path().join("out");
-        let (_, mark) = draft(&desk, false, "first").publish().unwrap();
-        for used in [false, true] {
-            for begin in [FolderDraft::begin, resume] {
-                let error = begin(&output(&desk, true)).err().unwrap();
-                assert!(
-                    matches!(error, SyncError::Usage(UsageError::DraftInUse { .. })),
-                    "{error}"
-                );
-                assert!(error.to_string().contains("/out:"), "{error}");
-            }
-            assert_eq!((names(&desk), read(&desk, "out")), (vec!["out".into()], "first".into()));
-            // Also once a node was started on it.
-            if !used {
-                fs::create_dir(out.join("wallets")).unwrap();
-            }
-        }
-        take_off(&mark, &out).unwrap();
-        // Now it is an output that is done.
-        let (aside, second) = draft(&desk, true, "second").publish().unwrap();
-        assert_eq!(
-            (aside, read(&desk, "out")),
-            (Some(desk.path().join("out.old")), "second".into())
-        );
-        // No mark is taken from a folder that has come in the place of the first.
-        let error = take_off(&mark, &out).unwrap_err();
-        assert!(matches!(error, SyncError::Io(IoError::FolderGone { .. })), "{error}");
-        take_off(&second, &out).unwrap();
-    }
-
-    /// Another run opened the mark just before the folder was renamed, or done.
-    #[test]
-    fn a_mark_that_is_elsewhere_by_now_is_no_ones_leave() {
-        let desk = tempfile::tempdir().unwrap();
-        let out = desk.path().join("out");
-        let draft = draft(&desk, false, "first");
-        let in_draft = draft.folder().to_owned();
-        let late = |path: &Path| -> io::Result<Option<FolderLock>> {
-            let lock = FolderLock::try_take_existing(path)?;
-            fs::remove_file(path)?;
-            Ok(lock)
-        };
-        let (_, mark) = draft.publish().unwrap();
-        drop(mark);
-        let error = Mark::take(&out, late).unwrap_err();
-        assert!(matches!(error, SyncError::Usage(UsageError::DraftInUse { .. })), "{error}");
-        let error = Mark::take(&in_draft, FolderLock::try_take_existing).unwrap_err();
-        assert!(matches!(error, SyncError::Io(IoError::Storage { .. })), "{error}");
-    }
-
-    /// It was moved away before the run was over.
-    #[test]
-    fn a_folder_that_is_gone_is_not_done() {
-        let desk = tempfile::tempdir().unwrap();
-        let out = desk.path().join("out");
-        let (_, mark) = draft(&desk, false, "mine").publish().unwrap();
-        fs::rename(&out, desk.path().join("elsewhere")).unwrap();
-        let error = take_off(&mark, &out).unwrap_err();
-        assert!(matches!(error, SyncError::Io(IoError::FolderGone { .. })), "{error}");
-        assert!(error.to_string().contains("/out "), "{error}");
-        assert!(desk.path().join("elsewhere").join(MARK).is_file());
-    }
-
-    #[test]
-    fn one_that_is_gone_leaves_the_marks_of_all() {
-        let desk = tempfile::tempdir().unwrap();
-        let (one, two) = (desk.path().join("one"), desk.path().join("two"));
-        let publish = |path: &Path| {
-            let output = FolderOutput { path: path.to_owned(), ..output(&desk, false) };
-            FolderDraft::begin(&output).unwrap().publish().unwrap().1
-        };
-        let marks = [publish(&one), publish(&two)];
-        let all = || marks.iter().zip([one.as_path(), two.as_path()]);
-        fs::rename(&two, desk.path().join("elsewhere")).unwrap();
-        let error = complete_all(all()).unwrap_err();
-        assert!(error.to_string().contains("/two "), "{error}");
-        assert!(one.join(MARK).is_file());
-        fs::rename(desk.path().join("elsewhere"), &two).unwrap();
-        complete_all(all()).unwrap();
-        assert!(!one.join(MARK).exists() && !two.join(MARK).exists());
-    }
-
-    /// Another program took the draft away, or put something in its way, between the two renames.
-    #[test]
-    fn what_was_moved_aside_is_put_back() {
-        let desk = tempfile::tempdir().unwrap();
-        let (path, aside) = (desk.path().join("out"), desk.path().join("out.old"));
-        let draft = draft(&desk, true, "new");
-        fs::create_dir(&aside).unwrap();
-        fs::write(aside.join(FILE), "old").unwrap();
-        let failed = || io::Error::from(ErrorKind::PermissionDenied);
-        let error = draft.not_published(Some(&aside), failed());
-        assert!(matches!(error, SyncError::Io(IoError::Storage { .. })), "{error}");
-        assert_eq!(names(&desk), ["out", "out.incomplete"]);
-        assert_eq!(read(&desk, "out"), "old");
-
-        // It cannot be put back either: the error says where everything is.
-        fs::rename(&path, &aside).unwrap();
-        fs::create_dir(&path).unwrap();
-        fs::write(path.join("theirs"), "").unwrap();
-        let error = draft.not_published(Some(&aside), failed());
-        assert!(matches!(error, SyncError::Io(IoError::NotPublished { .. })), "{error}");
-        let text = error.to_string();
-        for place in [&path, &aside, &draft.draft] {
-            assert!(text.contains(&place.display().to_string()), "{text}");
-        }
-        assert!(text.contains(". The new folder is whole in ") && !text.contains("  "), "{text}");
-        assert_eq!(
-            (read(&desk, "out.old"), read(&desk, "out.incomplete")),
-            ("old".into(), "new".into())
-        );
-        assert!(matches!(
-            draft.not_published(None, failed()),
-            SyncError::Io(IoError::Storage { .. })
-        ));
-    }
-
-    /// An earlier start was ended at any step.
-    #[test]
-    fn what_an_earlier_start_left() {
-        let desk = tempfile::tempdir().unwrap();
-        drop(draft(&desk, false, "half"));
-        let again = resume(&output(&desk, false)).unwrap();
-        assert_eq!(read(&desk, "out.incomplete"), "half");
-        // It had its name, and the run was not over.
-        again.publish().unwrap();
-        let again = resume(&output(&desk, false)).unwrap();
-        assert_eq!(
-            (names(&desk), read(&desk, "out.incomplete")),
-            (vec!["out.incomplete".to_owned()], "half".into())
-        );
-        again.publish().unwrap();
-        let (_, mark) = draft(&desk, false, "whole").publish().unwrap();
-        take_off(&mark, &desk.path().join("out")).unwrap();
-        assert_eq!((names(&desk), read(&desk, "out")), (vec!["out".to_owned()], "whole".into()));
-    }
-
-    #[test]
-    fn a_folder_that_no_run_made_is_left_alone() {
-        let desk = tempfile::tempdir().unwrap();
-        let theirs = desk.path().join("out.incomplete");
-        fs::create_dir(&theirs).unwrap();
-        fs::write(theirs.join(FILE), "theirs").unwrap();
-        for begin in [FolderDraft::begin, resume] {
-            let error = begin(&output(&desk, true)).err().unwrap();
-            assert!(matches!(error, SyncError::Usage(UsageError::OutputExists { .. })), "{error}");
-        }
-        assert_eq!(read(&desk, "out.incomplete"), "theirs");
-    }
-
-    /// A run was killed between making the folder and marking it.
-    #[test]
-    fn an_empty_draft_is_not_in_the_way() {
-        for begin in [FolderDraft::begin, resume] {
-            let desk = tempfile::tempdir().unwrap();
-            fs::create_dir(desk.path().join("out.incomplete")).unwrap();
-            drop(begin(&output(&desk, false)).unwrap());
-            assert!(FolderDraft::find(&output(&desk, false)).unwrap().is_some());
-        }
-    }
-
-    /// A run was killed before it ended, and a node started on what it had made.
-    #[test]
-    fn a_folder_that_a_node_used_is_not_taken_back() {
-        for used in ["LOCK", "wallets/", "blocks/.lock", "regtest/wallet.dat", "bitcoin.conf"] {
-            let desk = tempfile::tempdir().unwrap();
-            draft(&desk, false, "used").publish().unwrap();
-            assert!(is_unfinished(&desk.path().join("out")));
-            let theirs = desk.path().join("out").join(used);
-            fs::create_dir_all(theirs.parent().unwrap()).unwrap();
-            match used.ends_with('/') {
-                true => fs::create_dir(&theirs).unwrap(),
-                false => fs::write(&theirs, "").unwrap(),
-            }
-            assert!(!is_unfinished(&desk.path().join("out")));
-            for replace in [false, true] {
-                let again = draft(&desk, replace, "again").publish();
-                let place = if replace { "out.old" } else { "out" };
-                assert_eq!(again.is_ok(), replace);
-                assert_eq!(read(&desk, place), "used");
-                assert!(desk.path().join(place).join(used).exists(), "{used}");
-            }
-        }
-    }
-
-    /// The lock cannot be had, as when a node has it: nothing is moved.
-    #[test]
-    fn a_database_that_cannot_be_locked_stays() {
-        let desk = tempfile::tempdir().unwrap();
-        let old = desk.path().join("out");
-        fs::create_dir_all(old.join(LEVELDB_LOCK)).unwrap();
-        let error = draft(&desk, true, "new").publish().unwrap_err();
-        assert!(matches!(error, SyncError::Lock(_)), "{error}");
-        assert_eq!(names(&desk), ["out", "out.incomplete"]);
-        assert!(old.join(LEVELDB_LOCK).is_dir());
-    }
-}
+mod tests;

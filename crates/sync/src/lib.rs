@@ -37,8 +37,8 @@ pub use error::{
     UsageError,
 };
 pub use folder::{BlocksRead, DatadirBlocks, FolderKind, FolderOutput, WrittenFolder};
+pub use folder::{Drafted, draft_of, expect_draft, expect_not_planted, owner_out_of_reach, parent};
 pub use folder::{complete as complete_folders, is_unfinished as is_unfinished_folder};
-pub use folder::{draft_of, owner_out_of_reach, parent};
 pub use job::{JobCopy, JobKey, JobStep};
 pub use mergesync::disk_bytes as mergesync_disk_bytes;
 pub use open_files::ask_for_open_files;

@@ -8,6 +8,7 @@ mod chainstate;
 pub(crate) mod datadir;
 pub(crate) mod folders;
 pub(crate) mod forest;
+mod kept;
 pub(crate) mod put;
 pub(crate) mod read_back;
 mod set_hash;

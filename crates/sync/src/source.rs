@@ -12,6 +12,7 @@ pub mod peers;
 pub use given::GivenBlocks;
 
 use crate::error::{Gap, SourceError, SyncError};
+use crate::folder::FolderDraft;
 use crate::progress::Observer;
 use apus_chain::{BlockError, BlockHash, HeaderChain, Height, HeightRange};
 use apus_datadir::{BlockStore, Obfuscation, SpentCoins};
@@ -41,6 +42,8 @@ pub struct KeptWhole<'a> {
     pub folder: PathBuf,
     /// What is known of them.
     pub blocks: &'a BlockStore,
+    /// The data directory that they are in, where it is still to get its name.
+    pub(crate) draft: Option<FolderDraft>,
 }
 
 /// A place that blocks come from.

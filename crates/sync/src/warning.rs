@@ -90,6 +90,11 @@ pub enum Warning {
         /// Bytes free.
         free: u64,
     },
+    /// A disk does not make names of files durable.
+    NamesNotDurable {
+        /// A folder on it.
+        folder: String,
+    },
     /// There may be too little room for files of proofs.
     LittleRoomForProofs {
         /// Their folder.
@@ -277,6 +282,11 @@ impl Display for Warning {
                 "{folder} is on a disk with {free} bytes free, and this run may take {needed}: make room, or \
                  name another place, which for progress is --workdir. `apus plan` says what takes how much"
             ),
+            Self::NamesNotDurable { folder } => write!(
+                f,
+                "{folder} is on a disk that makes no new names durable when it is asked to, as some in a network: \
+                 after a power cut see that what was written is there before you rely on it"
+            ),
             Self::LittleRoomForProofs { folder, needed, free } => write!(
                 f,
                 "{folder} is on a disk with {free} bytes free, and proofs of so many blocks may take \
@@ -309,7 +319,8 @@ fn write_no_undo(f: &mut Formatter<'_>, ranges: &[HeightRange]) -> fmt::Result {
         f,
         "blocks {}{more} will have no undo data in the folder of kept blocks, since this run proves \
          them by hints or connected them before it kept blocks: a node there cannot go back below \
-         block {}",
+         block {}, and has neither -blockfilterindex nor -coinstatsindex, which need undo data of all \
+         blocks: it ends where they are in its bitcoin.conf",
         told.join(", "),
         ranges.last().map_or(0, |last| last.end - 1)
     )
@@ -354,7 +365,8 @@ mod tests {
         assert!(told(&[(1, 2)]).starts_with("blocks 1 will have"), "{}", told(&[(1, 2)]));
         let few = told(&[(1, 3), (5, 6), (8, 10)]);
         assert!(few.starts_with("blocks 1 to 2, 5, 8 to 9 will have"), "{few}");
-        assert!(few.ends_with("cannot go back below block 9"), "{few}");
+        assert!(few.contains("cannot go back below block 9, and has neither"), "{few}");
+        assert!(few.contains("-blockfilterindex") && few.contains("-coinstatsindex"), "{few}");
         let many = told(&[(1, 3), (5, 6), (8, 10), (20, 21)]);
         assert!(many.starts_with("blocks 5, 8 to 9, 20, and others below, will have"), "{many}");
     }

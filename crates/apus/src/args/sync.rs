@@ -5,7 +5,6 @@ use super::{AggregateArgs, ConnectArgs, HintsArg, RunArgs, SinkArg};
 #[cfg(feature = "remote-coins")]
 use crate::coins::CoinsArgs;
 use apus_chain::Network;
-use apus_datadir::chain_folder;
 use apus_engine::swiftsync::hints::BitOrder;
 use clap::{Args, ValueEnum};
 use std::net::SocketAddr;
@@ -161,17 +160,13 @@ pub(crate) struct SyncArgs {
 }
 
 impl SyncArgs {
-    /// With hints a data directory of blocks from peers is what `--blocks keep` leaves beside its coins: all
-    /// blocks, and undo data of those that were connected.
+    /// With hints a data directory of blocks from peers has what `--blocks keep` leaves: all blocks, and undo
+    /// data of those that were connected.
     pub(crate) fn keep_for_datadir(&mut self) {
-        if self.blocksdir.is_some() || self.hints.is_none() || self.prune {
-            return;
-        }
-        for sink in &mut self.out {
-            if let SinkArg::Datadir(datadir) = sink {
-                self.peers.blocks = BlocksArg::Keep;
-                *sink = SinkArg::Chainstate(chain_folder(datadir, self.chain).join("chainstate"));
-            }
+        let is_datadir = |sink: &SinkArg| matches!(sink, SinkArg::Datadir(_));
+        let of_peers = self.blocksdir.is_none() && self.hints.is_some() && !self.prune;
+        if of_peers && self.out.iter().any(is_datadir) {
+            self.peers.blocks = BlocksArg::Keep;
         }
     }
 }

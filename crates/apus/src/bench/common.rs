@@ -2,6 +2,7 @@
 
 use crate::failure::{Failure, INTERRUPTED, INVALID, IO, USAGE, WRONG};
 use apus_bench::run::RunError;
+use apus_storage::create_private_dir;
 use apus_sync::ErrorKind;
 use serde::Serialize;
 use std::env;
@@ -76,7 +77,12 @@ impl Scratch {
         let named = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
         let made = folder.ancestors().take_while(named).map(Path::to_owned).collect();
         let elsewhere = "name another folder with --dir";
-        fs::create_dir_all(&folder).map_err(|e| Failure::making(&folder, &e, elsewhere))?;
+        // Among temporary files another user may have one of its name.
+        let made_there = match temporary {
+            true => create_private_dir(&folder),
+            false => fs::create_dir_all(&folder),
+        };
+        made_there.map_err(|e| Failure::making(&folder, &e, elsewhere))?;
         // A node wants its folder by its full name.
         let folder = fs::canonicalize(&folder).map_err(|error| Failure::io(&folder, error))?;
         Ok(Self { folder, temporary, made })

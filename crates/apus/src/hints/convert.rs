@@ -353,7 +353,7 @@ impl Draft {
         let draft = draft_of(path);
         let failed = |error| Failure::making(&draft, &error, "name another --out");
         fs::create_dir_all(parent(path)).map_err(failed)?;
-        let file = File::create(&draft).map_err(failed)?;
+        let file = apus_storage::replace_file(&draft).map_err(failed)?;
         Ok(Self { file, draft, path: path.to_owned() })
     }
 

@@ -8,7 +8,7 @@ use crate::failure::{Failure, USAGE};
 use crate::machine::{Machine, cpu_seconds, rss_peak_bytes};
 use crate::version::Program;
 use serde::Serialize;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
 
@@ -100,6 +100,8 @@ pub(super) fn json(path: &Path) -> Option<serde_json::Value> {
     /// Many times the length of the longest.
     const BYTES_MAX: u64 = 16 << 20;
     let mut text = Vec::new();
+    // A pipe would make this wait for who writes into it.
+    fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
     File::open(path).and_then(|file| file.take(BYTES_MAX).read_to_end(&mut text)).ok()?;
     serde_json::from_slice(&text).ok()
 }

@@ -3,25 +3,19 @@
 use super::{FailedReport, is_report};
 use crate::failure::Failure;
 use crate::print;
+use apus_storage::{expect_own_draft, publish_file};
 use apus_sync::{draft_of, parent};
 use serde::Serialize;
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::Path;
 
 /// Writes the report so that it is never seen in part.
 pub(crate) fn write_report(path: &Path, report: &impl Serialize) -> Result<(), Failure> {
-    let draft = draft_of(path);
     let write = || -> std::io::Result<()> {
         fs::create_dir_all(parent(path))?;
-        let mut file = File::create(&draft)?;
-        let text = serde_json::to_string_pretty(report)?;
-        file.write_all(text.as_bytes())?;
-        file.write_all(b"\n")?;
-        file.sync_all()?;
-        fs::rename(&draft, path)?;
+        let text = serde_json::to_string_pretty(report)? + "\n";
         // The progress goes next: by then the report must be where a power cut leaves it.
-        File::open(parent(path))?.sync_all()
+        publish_file(path, &draft_of(path), text.as_bytes())
     };
     write().map_err(|error| Failure::making(path, &error, "name another --report"))
 }
@@ -34,7 +28,10 @@ pub(crate) fn leave_failed(path: Option<&Path>, report: &FailedReport) {
         return;
     }
     if let Err(failure) = write_report(path, report) {
-        let _ = fs::remove_file(draft_of(path));
+        let draft = draft_of(path);
+        if matches!(expect_own_draft(&draft), Ok(Ok(()))) {
+            let _ = fs::remove_file(draft);
+        }
         print::aside(format_args!("apus: the report cannot be written: {}", failure.message));
     }
 }

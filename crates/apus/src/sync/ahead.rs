@@ -1,7 +1,7 @@
 //! What is known of a run before it begins, for those that watch it.
 
 use super::{Job, JobSource};
-use crate::args::{AssumeValidArg, BlocksArg, SinkArg, Validation};
+use crate::args::{AssumeValidArg, SinkArg, Validation};
 use crate::course::{Expected, Way, expected};
 use crate::machine::threads;
 use crate::watched::About;
@@ -23,7 +23,7 @@ impl Job<'_> {
 
     /// The phases that it is going to have, as far as that is known.
     pub(super) fn expected(&self) -> Vec<Expected> {
-        let kept = matches!(&self.source, JobSource::Peers(args) if args.blocks == BlocksArg::Keep);
+        let kept = self.keeps_blocks();
         let files = matches!(self.source, JobSource::Files { .. });
         let way = match (self.hints, self.engine) {
             (Some(_), _) => {

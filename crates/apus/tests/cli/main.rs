@@ -35,6 +35,7 @@ mod plot;
 mod proof_files;
 mod proofs;
 mod resume;
+mod shared;
 mod snapshot;
 mod utreexo;
 mod workdir;

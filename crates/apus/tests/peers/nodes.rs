@@ -117,8 +117,18 @@ fn a_data_directory_from_nothing() {
 fn a_data_directory_by_hints_from_nothing() {
     let (lived, node) = Lived::running(9, &[]);
     let line = format!("{SYNC} {} --hints msb.hints --out datadir:new/copy", connect(&node));
-    let ended = lived.desk.apus(&line).succeeds();
-    ended.says(&["Next: start a node on the data directory:", "new/copy", "-chain=regtest"]);
+    let mut run = lived.desk.start(&line);
+    run.until(|| lived.desk.has("new/copy.incomplete/regtest/blocks/blk00000.dat"));
+    run.signal(&["KILL"]);
+    run.wait();
+    // A node that started on it would begin anew, over the blocks.
+    let whole = !lived.desk.has("new/copy.incomplete");
+    assert_eq!(lived.desk.has("new/copy"), whole);
+    if !whole {
+        let ended = lived.desk.start(&line).wait().succeeds();
+        ended.says(&["Next: start a node on it:", "new/copy", "-chain=regtest"]);
+    }
+    assert!(!lived.desk.has("new/copy.incomplete") && !lived.desk.has("new/copy/apus.incomplete"));
     let copy = Bitcoind::start_in(&lived.desk.path("new/copy"), "regtest", &[]).unwrap();
     assert_eq!(copy.best_block_hash(), node.best_block_hash());
     assert_eq!(copy.txoutset_info(), lived.set);

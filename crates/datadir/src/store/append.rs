@@ -5,8 +5,9 @@
 
 use super::BlockStoreError;
 use crate::obfuscation::Obfuscation;
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use apus_storage::open_or_create;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,23 +30,16 @@ impl AppendFile {
     /// Opens a file, makes it if it is not there, cuts it at `length` and goes on behind. The file
     /// must be as long.
     pub(super) fn open(path: PathBuf, length: u64) -> Result<Self, BlockStoreError> {
-        Self::open_with(OpenOptions::new(), path, length)
+        Self::open_with(false, path, length)
     }
 
     /// As [`open`](Self::open); one that is made by it is for no other user to read.
     pub(super) fn open_private(path: PathBuf, length: u64) -> Result<Self, BlockStoreError> {
-        let mut options = OpenOptions::new();
-        options.mode(0o600);
-        Self::open_with(options, path, length)
+        Self::open_with(true, path, length)
     }
 
-    fn open_with(
-        mut options: OpenOptions,
-        path: PathBuf,
-        length: u64,
-    ) -> Result<Self, BlockStoreError> {
-        let open = options.read(true).write(true).create(true).truncate(false).open(&path);
-        let file = open.map_err(BlockStoreError::io("open", &path))?;
+    fn open_with(private: bool, path: PathBuf, length: u64) -> Result<Self, BlockStoreError> {
+        let file = open_or_create(&path, private).map_err(BlockStoreError::io("open", &path))?;
         file.set_len(length).map_err(BlockStoreError::io("shorten", &path))?;
         Ok(Self { path, file: Arc::new(file), written: length, buffer: Vec::new(), dirty: true })
     }
@@ -113,6 +107,5 @@ impl AppendFile {
 
 /// Makes the names in a folder durable.
 pub(super) fn sync_names(folder: &Path) -> Result<(), BlockStoreError> {
-    let sync = File::open(folder).and_then(|folder| folder.sync_all());
-    sync.map_err(BlockStoreError::io("sync", folder))
+    apus_storage::place::sync_names_of(folder).map_err(BlockStoreError::io("sync", folder))
 }

@@ -13,7 +13,7 @@ use crate::rev;
 
 use apus_chain::{BlockHash, Header};
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::mem;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -157,7 +157,7 @@ impl State {
         if let Some(file) = self.unsynced.get(path) {
             return Ok(Arc::clone(file));
         }
-        let open = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        let open = apus_storage::open_or_create(path, false);
         let file = Arc::new(open.map_err(BlockStoreError::io("open", path))?);
         self.unsynced.insert(path.to_owned(), Arc::clone(&file));
         self.new_names = true;

@@ -94,7 +94,7 @@ impl Keeper {
     ) -> Result<Option<Self>, SyncError> {
         let found = request.folders.iter().find_map(|output| match output.kind {
             FolderKind::Datadir(kept) => Some((output, kept)),
-            FolderKind::Chainstate => None,
+            FolderKind::Chainstate | FolderKind::KeptDatadir => None,
         });
         let Some((output, kept)) = found else { return Ok(None) };
         let place = Place {

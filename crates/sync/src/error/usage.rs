@@ -2,6 +2,8 @@
 
 use super::NotAnchored;
 use apus_chain::{Height, KnownBlock};
+use apus_storage::NotOwn;
+
 /// See the module.
 #[derive(Debug, thiserror::Error)]
 pub enum UsageError {
@@ -61,6 +63,16 @@ pub enum UsageError {
     OutputExists {
         /// The file.
         file: String,
+    },
+    /// A folder that another user made, or can write to.
+    #[error(
+        "{folder}: {why}, so nothing is written there: remove it (rm -r), or name another output"
+    )]
+    FolderOfOthers {
+        /// The folder.
+        folder: String,
+        /// Why it is not this user's own.
+        why: NotOwn,
     },
     /// Another run writes the same folder.
     #[error("another run is writing {draft}: wait until it has ended, or name another folder")]

@@ -29,6 +29,9 @@ pub enum FolderKind {
     Chainstate,
     /// A data directory of Bitcoin Core's.
     Datadir(DatadirBlocks),
+    /// The same around the blocks that [the source keeps](crate::peers::KeptFolder): all of them, and undo data of those
+    /// that were connected.
+    KeptDatadir,
 }
 
 /// What a data directory keeps of the blocks.

@@ -38,6 +38,12 @@ pub(crate) fn index_folder(datadir: &Path, network: Network) -> PathBuf {
     blocks_folder(datadir, network).join("index")
 }
 
+/// Makes a folder of a database. What an earlier start came to is of no use.
+pub(super) fn begin_folder(folder: &Path) -> Result<(), SyncError> {
+    remove_folder(folder)?;
+    fs::create_dir_all(folder).map_err(at(folder))
+}
+
 /// A data directory on its way to its name, which has its blocks already.
 pub(crate) struct DraftWithBlocks {
     pub(crate) draft: FolderDraft,
@@ -75,9 +81,7 @@ impl<'a> DatadirSink<'a> {
         let DraftWithBlocks { draft, blocks } = with_blocks.ok_or(wanted)?;
         let index = index_folder(draft.folder(), request.params.network);
         for folder in [&index, place.folder()] {
-            // What an earlier start came to is of no use.
-            remove_folder(folder)?;
-            fs::create_dir_all(folder).map_err(at(folder))?;
+            begin_folder(folder)?;
         }
         let tables = Tables::create(place, set)?;
         let (tx_counts, blocks_read_back) = (Vec::new(), BlocksRead::default());

@@ -2,6 +2,7 @@
 
 use super::chainstate::ChainstateSink;
 use super::datadir::{DatadirSink, DraftWithBlocks, chainstate_folder};
+use super::kept::KeptSink;
 use super::{CoinSink, SetInfo};
 use crate::error::SyncError;
 use crate::folder::{FolderKind, FolderOutput, draft_of};
@@ -16,7 +17,9 @@ pub(crate) fn places(request: &Request<'_>) -> Vec<DirStorage> {
         let draft = draft_of(&output.path);
         DirStorage::new(match output.kind {
             FolderKind::Chainstate => draft,
-            FolderKind::Datadir(_) => chainstate_folder(&draft, request.params.network),
+            FolderKind::Datadir(_) | FolderKind::KeptDatadir => {
+                chainstate_folder(&draft, request.params.network)
+            }
         })
     };
     request.folders.iter().map(place).collect()
@@ -39,6 +42,9 @@ pub(crate) fn sinks<'a>(
             FolderKind::Datadir(kept) => {
                 let draft = with_blocks.take();
                 Box::new(DatadirSink::create(request, dir, output, kept, draft, place, set)?)
+            }
+            FolderKind::KeptDatadir => {
+                Box::new(KeptSink::create(request, dir, output, place, set)?)
             }
         })
     };

@@ -69,8 +69,28 @@ pub(crate) fn complete(
     set: SetInfo,
     folders: &mut [WrittenFolder],
 ) -> Result<(), SyncError> {
-    let Some(KeptWhole { folder, blocks }) = dir.complete(set.height)? else { return Ok(()) };
+    if request.folders.iter().any(|folder| folder.kind == FolderKind::KeptDatadir) {
+        // They were part of what got its name.
+        return Ok(());
+    }
+    let Some(kept) = dir.complete(set.height)? else { return Ok(()) };
     request.observer.event(Event::Started(Phase::Check));
+    let found = read_kept_back(request, dir, &kept, set)?;
+    request.observer.event(Event::Ended { phase: Phase::Check, bytes: found.bytes });
+    let beside = folders.iter_mut().find(|folder| folder.kind == FolderKind::Chainstate);
+    if let Some(beside) = beside {
+        beside.blocks_read_back = found;
+    }
+    Ok(())
+}
+
+/// Reads back blocks that the source kept, with their index, which goes again where something is wrong.
+pub(crate) fn read_kept_back(
+    request: &Request<'_>,
+    dir: &dyn ChainSource,
+    KeptWhole { folder, blocks, .. }: &KeptWhole<'_>,
+    set: SetInfo,
+) -> Result<BlocksRead, SyncError> {
     let (last, count) = (set.height, set.transactions);
     // Blocks beside the chain are kept, and undo data of those alone that were connected.
     let holds = Holds { first: 0, tx_counts: None, whole: false };
@@ -79,8 +99,8 @@ pub(crate) fn complete(
         let stored = blocks.stored(chain.hash(height)?).ok()?;
         stored.undo.map(|_| stored.spent)
     };
-    let found = read_blocks_back(request, chain, &folder, last, holds, count, &spent);
-    let found = found.map_err(|error| {
+    let found = read_blocks_back(request, chain, folder, last, holds, count, &spent);
+    found.map_err(|error| {
         let index = folder.join("index");
         if !index.join(LEVELDB_LOCK).exists() {
             // The error to tell is the first; what stays is removed by the next start. One with a lock a
@@ -97,13 +117,7 @@ pub(crate) fn complete(
             }
             error => error,
         }
-    })?;
-    request.observer.event(Event::Ended { phase: Phase::Check, bytes: found.bytes });
-    let beside = folders.iter_mut().find(|folder| folder.kind == FolderKind::Chainstate);
-    if let Some(beside) = beside {
-        beside.blocks_read_back = found;
-    }
-    Ok(())
+    })
 }
 
 /// What threads have come to.

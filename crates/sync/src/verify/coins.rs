@@ -211,7 +211,7 @@ impl<'s> Writing<'s> {
         self.out.flush().at(self.storage, DRAFT)?;
         drop(self.out);
         let finish = || {
-            let file = File::options().write(true).open(path)?;
+            let file = apus_storage::open_own_file(path)?;
             file.write_all_at(header, 0)?;
             file.sync_all()
         };

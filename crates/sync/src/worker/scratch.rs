@@ -5,7 +5,7 @@
 
 use crate::error::{IoError, SyncError};
 use apus_storage::lock::FolderLock;
-use apus_storage::{DirStorage, create_private_dir};
+use apus_storage::{DirStorage, expect_own_folder, make_private_dir};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,7 +37,8 @@ impl Scratch {
         std::fs::create_dir_all(place).map_err(|error| failed(place, error))?;
         for entry in std::fs::read_dir(place).map_err(|error| failed(place, error))?.flatten() {
             // In folders of others nothing is locked, be it for a moment: another program would find its own file taken.
-            if !entry.file_name().to_string_lossy().starts_with(NAME) {
+            let is_ours = || matches!(expect_own_folder(&entry.path()), Ok(Ok(())));
+            if !entry.file_name().to_string_lossy().starts_with(NAME) || !is_ours() {
                 continue;
             }
             // Where it cannot be locked or removed it is another's business.
@@ -47,10 +48,10 @@ impl Scratch {
         }
         for number in 0.. {
             let folder = place.join(format!("{NAME}{}-{number}", std::process::id()));
-            if folder.exists() {
-                continue;
+            match make_private_dir(&folder) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
+                other => other.map_err(|error| failed(&folder, error))?,
             }
-            create_private_dir(&folder).map_err(|error| failed(&folder, error))?;
             if let Some(lock) = locked(&folder).map_err(|error| failed(&folder, error))? {
                 return Ok(Self { folder, next: AtomicU64::new(0), _lock: lock });
             }
@@ -62,7 +63,7 @@ impl Scratch {
     pub(super) fn folder(&self) -> Result<JobFolder, SyncError> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let folder = self.folder.join(number.to_string());
-        create_private_dir(&folder).map_err(|error| failed(&folder, error))?;
+        make_private_dir(&folder).map_err(|error| failed(&folder, error))?;
         Ok(JobFolder(folder))
     }
 }

@@ -456,7 +456,7 @@ fn kept_undo_data_of_another_coin_are_found() {
     let (blocks, log) = (folder.path().join("blocks"), folder.path().join("kept"));
     let peer = FakePeer::start(&all, &[Behaviour::Honest]);
     let mut run = Run::new(false, PATIENCE);
-    run.keep = Some(KeptFolder { folder: blocks.clone(), log });
+    run.keep = Some(KeptFolder { folder: blocks.clone(), log, datadir: None });
     // The pass that writes the hints reads back first, and does not know better.
     let (chain, kept, done) = (all.clone(), blocks.clone(), AtomicBool::new(false));
     run.at_check = Box::new(move || {

@@ -34,7 +34,7 @@ fn what_others_are_given_is_said() {
     let peer = FakePeer::start(&world.chain, &[Behaviour::Honest]);
     let folder = tempfile::tempdir().unwrap();
     let (blocks, log) = (folder.path().join("blocks"), folder.path().join("kept"));
-    let keep = Some(KeptFolder { folder: blocks, log });
+    let keep = Some(KeptFolder { folder: blocks, log, datadir: None });
     for (listens, keep, told) in [(true, None, 1), (false, None, 0), (true, keep, 0)] {
         let mut job = world.job();
         (job.listens, job.keep) = (listens, keep);

@@ -27,7 +27,7 @@ fn joining(follow: bool) -> (Run, tempfile::TempDir) {
     let mut run = Run::new(follow, PATIENCE);
     run.engine = Some(Engine::MergeSync);
     let log = folder.path().join("kept");
-    run.keep = Some(KeptFolder { folder: folder.path().join("blocks"), log });
+    run.keep = Some(KeptFolder { folder: folder.path().join("blocks"), log, datadir: None });
     (run, folder)
 }
 

@@ -50,7 +50,7 @@ fn blocks_that_were_connected_before_they_were_kept_are_connected_once_more() {
     interrupted(&run, &all);
     let folder = tempfile::tempdir().unwrap();
     let (blocks, log) = (folder.path().join("blocks"), folder.path().join("kept"));
-    run.keep = Some(KeptFolder { folder: blocks.clone(), log });
+    run.keep = Some(KeptFolder { folder: blocks.clone(), log, datadir: None });
     let peer = FakePeer::start(&all, &[Behaviour::Honest]);
     run.check(run.over(&[&peer]), &all);
     assert_eq!(*run.told.warnings.lock().unwrap(), [""; 0]);
@@ -78,7 +78,7 @@ fn blocks_that_cannot_be_gone_back_over_are_not_kept_without_undo_data() {
     run.store.write(&Flush { tip, changes: &NoChanges, undo: &[], undo_from }).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let (blocks, log) = (folder.path().join("blocks"), folder.path().join("kept"));
-    run.keep = Some(KeptFolder { folder: blocks.clone(), log });
+    run.keep = Some(KeptFolder { folder: blocks.clone(), log, datadir: None });
     let peer = FakePeer::start(&all, &[Behaviour::Honest]);
     let error = run.over(&[&peer]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
@@ -116,4 +116,39 @@ fn no_block_is_downloaded_twice_for_a_pruned_data_directory() {
         }
         assert_eq!(entries.len(), 421);
     }
+}
+
+/// A node that started on it earlier would begin anew, over what was downloaded.
+#[test]
+fn a_data_directory_has_its_name_when_it_is_whole() {
+    let all = chain(70, 420).blocks();
+    let mut run = Run::new(false, PATIENCE);
+    let folder = tempfile::tempdir().unwrap();
+    let (path, log) = (folder.path().join("node"), folder.path().join("kept"));
+    let output = FolderOutput { kind: FolderKind::KeptDatadir, path: path.clone(), replace: false };
+    let draft = folder.path().join("node.incomplete");
+    let blocks = draft.join("regtest/blocks");
+    run.goes_twice = false;
+    run.folders = vec![output.clone()];
+    run.keep = Some(KeptFolder { folder: blocks.clone(), log, datadir: Some(output) });
+    interrupted(&run, &all);
+    assert!(!path.exists() && blocks.join("blk00000.dat").is_file());
+    let peer = FakePeer::start(&all, &[Behaviour::Honest]);
+    let outcome = run.over(&[&peer]).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(display(&outcome.muhash.unwrap()), oracle::muhash(&utxo_set(&all)));
+    let taken = peer.seen.heights.lock().unwrap().len();
+    assert!(taken < 420, "{taken} of 420 blocks: it goes on in the draft");
+    assert!(!draft.exists());
+    let written = &outcome.folders[..];
+    assert!(written.len() == 1 && written[0].blocks_read_back.blocks == 421, "{written:?}");
+    apus_sync::complete_folders(written).unwrap();
+    let mut names: Vec<_> = std::fs::read_dir(path.join("regtest"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["blocks", "chainstate"]);
+    assert_eq!(std::fs::read_dir(&path).unwrap().count(), 1);
+    let entries = entries(&path.join("regtest/blocks"));
+    assert!(entries.len() == 421 && entries[1..].iter().all(|entry| entry.undo.is_some()));
 }

@@ -133,7 +133,8 @@ fn blocks_that_an_earlier_start_took_under_hints_are_no_use_to_a_node() {
     let mut job = world.job();
     interrupted(&job, &work, &out);
     let blocks = folder.path().join("blocks");
-    job.keep = Some(KeptFolder { folder: blocks.clone(), log: folder.path().join("kept") });
+    job.keep =
+        Some(KeptFolder { folder: blocks.clone(), log: folder.path().join("kept"), datadir: None });
     let peer = FakePeer::start(&world.chain, &[Behaviour::Honest]);
     let error = job.run_in(&[&peer], &work, &out, &Silent).unwrap_err();
     assert!(matches!(error, SyncError::Usage(UsageError::OtherRun { .. })), "{error}");
@@ -171,7 +172,8 @@ fn kept_blocks_that_are_damaged_get_no_index() {
     let folder = tempfile::tempdir().unwrap();
     let blocks = folder.path().join("blocks");
     let mut job = world.job();
-    job.keep = Some(KeptFolder { folder: blocks.clone(), log: folder.path().join("kept") });
+    job.keep =
+        Some(KeptFolder { folder: blocks.clone(), log: folder.path().join("kept"), datadir: None });
     let (work, out) = (CrashStorage::new(), CrashStorage::new());
     let peer = FakePeer::start(&world.chain, &[Behaviour::Honest]);
     let error = job.run_in(&[&peer], &work, &out, &Harm(blocks.clone())).unwrap_err();

@@ -102,6 +102,13 @@ fn only_the_program_prints() {
     hold(libraries.flat_map(|(p, t)| check_prints(p, t)).collect());
 }
 
+/// In a folder that others can write to, a name may be a link that one of them left.
+#[test]
+fn only_storage_makes_files() {
+    let tree = tree();
+    hold(sources(&tree, &["crates/"], false).flat_map(|(p, t)| check_creates(p, t)).collect());
+}
+
 #[test]
 fn only_hash_is_unsafe() {
     let tree = tree();

@@ -37,6 +37,19 @@ fn printing() {
 }
 
 #[test]
+fn making_files() {
+    let made = "let file = fs::File::create(path)?;";
+    assert_eq!(check_creates("crates/sync/src/a.rs", made).len(), 1);
+    assert_eq!(check_creates("a.rs", "let open = OpenOptions::new().append(true);").len(), 1);
+    assert_eq!(check_creates("a.rs", "fs::write(path, bytes)?;").len(), 1);
+    assert_eq!(check_creates("crates/storage/src/made.rs", made), Complaints::new());
+    assert_eq!(
+        check_creates("a.rs", "// File::create(path)\ncreate_file(path)?"),
+        Complaints::new()
+    );
+}
+
+#[test]
 fn unsafety() {
     assert_eq!(check_unsafe("a.rs", "let x = unsafe { f() };").len(), 1);
     assert_eq!(check_unsafe("a.rs", "#![allow(unsafe_code)]").len(), 1);

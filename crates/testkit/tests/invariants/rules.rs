@@ -31,6 +31,25 @@ pub(crate) const KERNEL_ALLOWED: &[(&str, &str)] = &[(
     "Core's chain state, which ours is held against",
 )];
 
+/// Ways to make a file, or to open one to write, each of which follows a link that another user left.
+const CREATING: &[&str] = &[
+    "File::create",
+    "File::create_new",
+    "File::options",
+    "OpenOptions::new",
+    "fs::write",
+    "fs::copy",
+    "fs::hard_link",
+];
+
+/// Where files are made all the same, and why.
+pub(crate) const CREATING_ALLOWED: &[(&str, &str)] = &[
+    ("crates/storage/src/", "here it is seen whose a file is"),
+    ("crates/testkit/", "never shipped"),
+    ("crates/bench/src/", "measures in folders that it makes for that"),
+    ("crates/apus/src/bench", "the same"),
+];
+
 /// The crates from the bottom up. An arrow goes from a higher rank to a lower one, so those of one
 /// rank don't know each other.
 pub(crate) const RANKS: &[(&str, u32)] = &[
@@ -231,6 +250,21 @@ pub(crate) fn check_prints(path: &str, text: &str) -> Complaints {
         }
     }
     complaints
+}
+
+/// Product code makes files by `apus_storage` alone.
+pub(crate) fn check_creates(path: &str, text: &str) -> Complaints {
+    if CREATING_ALLOWED.iter().any(|(of, _)| path.starts_with(of)) {
+        return Complaints::new();
+    }
+    let creates = |line: &str| CREATING.iter().any(|word| line.contains(&format!("{word}(")));
+    product_code(text)
+        .into_iter()
+        .filter(|(_, line)| creates(line))
+        .map(|(number, _)| {
+            format!("{path}:{number}: a file is made elsewhere than in crates/storage")
+        })
+        .collect()
 }
 
 pub(crate) fn check_unsafe(path: &str, text: &str) -> Complaints {

@@ -1,7 +1,9 @@
 //! Blocks that a run with peers keeps, for a node that is to go on from its coins.
+//!
+//! They lie where a node looks for them, or in a data directory that gets its name when all of it is there.
 
 use crate::error::SyncError;
-use crate::folder::{at, parent, remove_folder};
+use crate::folder::{FolderDraft, FolderOutput, at, parent, remove_folder};
 use crate::source::KeptWhole;
 use apus_chain::{BlockHash, HeaderChain, Height, Params};
 use apus_datadir::{
@@ -11,7 +13,7 @@ use apus_p2p::network::BlockProvider;
 use apus_storage::DirStorage;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Where blocks are kept.
 #[derive(Debug, Clone)]
@@ -20,6 +22,8 @@ pub struct KeptFolder {
     pub folder: PathBuf,
     /// The file that says what is where in it, which goes with the run's progress.
     pub log: PathBuf,
+    /// The data directory whose draft the folder is in, where it is in one.
+    pub datadir: Option<FolderOutput>,
 }
 
 /// An open [`KeptFolder`].
@@ -27,10 +31,18 @@ pub struct KeptFolder {
 pub(super) struct Keeping {
     blocks: BlockStore,
     index: PathBuf,
+    /// No other run writes there meanwhile. There until the index is.
+    draft: Mutex<Option<FolderDraft>>,
 }
 
 impl Keeping {
     pub(super) fn open(place: &KeptFolder, params: &Params) -> Result<Arc<Self>, SyncError> {
+        let draft = place.datadir.as_ref().map(|output| match place.log.exists() {
+            true => FolderDraft::find_or_begin(output),
+            // What lies there is of a run whose progress is gone.
+            false => FolderDraft::begin(output),
+        });
+        let draft = Mutex::new(draft.transpose()?);
         let index = place.folder.join("index");
         if place.log.exists() && !index.join(LEVELDB_LOCK).exists() {
             // Made by an earlier start of this run, whose chain may have been another one. One that a
@@ -40,7 +52,7 @@ impl Keeping {
         let (magic, genesis) = (params.network.magic(), params.genesis_block());
         let blocks =
             BlockStore::open(&place.folder, &place.log, magic, Obfuscation::NONE, Some(&genesis))?;
-        Ok(Arc::new(Self { blocks, index }))
+        Ok(Arc::new(Self { blocks, index, draft }))
     }
 
     pub(super) fn put(&self, hash: &BlockHash, raw: &[u8]) -> Result<(), SyncError> {
@@ -83,7 +95,8 @@ impl Keeping {
         let hash = |height| *chain.hash(height).expect("the last block is of the chain");
         let at = &mut |height| ChainBlock::Stored(hash(height));
         write_block_index(&self.blocks, &DirStorage::new(&self.index), last + 1, at)?;
-        Ok(KeptWhole { folder: parent(&self.index).to_owned(), blocks: &self.blocks })
+        let draft = self.draft.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Ok(KeptWhole { folder: parent(&self.index).to_owned(), blocks: &self.blocks, draft })
     }
 }
 

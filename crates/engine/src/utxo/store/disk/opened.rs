@@ -10,7 +10,7 @@ use super::{DiskOptions, StoreError};
 use apus_chain::Network;
 use apus_storage::lock::FolderLock;
 use apus_storage::{DirStorage, Storage, create_private_dir};
-use std::fs::{self, File};
+use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -121,7 +121,7 @@ impl Opened {
 /// Makes the name of a new folder durable.
 fn sync_parent(folder: &Path) -> std::io::Result<()> {
     match fs::canonicalize(folder)?.parent() {
-        Some(parent) => File::open(parent)?.sync_all(),
+        Some(parent) => apus_storage::place::sync_names_of(parent),
         None => Ok(()),
     }
 }
