@@ -4,6 +4,7 @@
 //! what can be done there, so it is done, with a file that goes again at once. [`look_at`] does without.
 
 use crate::failure::{Failure, IO};
+use crate::node::quoted;
 use apus_storage::place::{
     Lacking, Names, Unmovable, expect_movable, expect_movable_by_looks, look_at_place, try_place,
 };
@@ -95,6 +96,7 @@ pub(crate) fn look_whether_it_moves(folder: &Path) -> Result<(), Failure> {
 /// Why a folder cannot be moved aside, and what to do.
 pub(crate) fn unmovable(folder: &Path, why: &Unmovable) -> Failure {
     let name = folder.display();
+    let word = quoted(&name.to_string());
     match why {
         Unmovable::Mount => Failure::usage(format!(
             "{name} is where a disk is mounted, and can neither be moved aside nor be replaced. For a new output \
@@ -103,7 +105,7 @@ pub(crate) fn unmovable(folder: &Path, why: &Unmovable) -> Failure {
         )),
         Unmovable::LowerLayer => Failure::usage(format!(
             "{name} lies in a lower layer of an overlay, as in the image of a container, and cannot be moved aside. Copy \
-             it to the upper one (cp -a {name} {name}.old && rm -r {name}), and give the same command again"
+             it to the upper one (cp -a {word} {word}.old && rm -r {word}), and give the same command again"
         )),
         Unmovable::Other(error) => Failure::new(
             IO,

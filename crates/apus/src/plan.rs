@@ -219,10 +219,11 @@ impl Place {
         let outputs: Vec<&Path> = self.outputs.iter().filter_map(SinkArg::path).collect();
         look_at(&outputs, &self.workdir)?;
         self.outputs.iter().try_for_each(|sink| match sink {
-            SinkArg::Chainstate(path) => match fs::canonicalize(path) {
+            SinkArg::Chainstate(path) if path.is_symlink() => match fs::canonicalize(path) {
                 Ok(path) => look_whether_it_moves(&path),
                 Err(_) => Ok(()),
             },
+            SinkArg::Chainstate(path) if path.is_dir() => look_whether_it_moves(path),
             _ => Ok(()),
         })
     }

@@ -7,13 +7,12 @@
 //! Some file systems know no owners and no modes, and show all files alike. There what a file of our own looks like
 //! counts as ours. It does not help against a user who can change the names on the way to a folder.
 
-use crate::made::{create_private_file, parent};
+use crate::new::{create_private_file, parent, probe_name};
 use std::fmt::{self, Display, Formatter};
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// That others can write.
 const OTHERS_WRITE: u32 = 0o002;
@@ -112,13 +111,6 @@ impl Shown {
             _ => Err(NotOwn::OpenTo(there.mode() & 0o777)),
         }
     }
-}
-
-/// The name of a file that is made for a moment, to see what comes of it.
-pub(crate) fn probe_name(folder: &Path) -> PathBuf {
-    static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    folder.join(format!(".apus-{}-{number}.incomplete", std::process::id()))
 }
 
 /// Judges by what files of ours look like in `folder`, which is tried only where something seems to be another's.

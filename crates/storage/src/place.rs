@@ -3,8 +3,7 @@
 //! Disks in a network, layers of a container and folders that are disks of their own look like any other, and refuse
 //! at the end what only the end needs: a lock, to be made durable, another name.
 
-use crate::made::{create_file, make_private_dir, parent};
-use crate::owned::probe_name;
+use crate::new::{create_file, make_private_dir, parent, probe_name};
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statfs, statx};
 use rustix::io::Errno;
 use std::fmt::{self, Display, Formatter};
@@ -88,6 +87,7 @@ fn try_lock(file: &File) -> Result<(), Lacking> {
     }
 }
 
+/// Whether a lock was refused since the file system has none.
 fn has_no_locks(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS))
 }

@@ -4,7 +4,6 @@
 use crate::desk::{Desk, REGTEST, fixtures};
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::process::Command;
 
 const RUN: &str = "sync --chain regtest --blocksdir blocks --hints msb.hints";
 
@@ -173,17 +172,17 @@ fn a_pruned_data_directory_says_how_to_start_on_it() {
 fn a_second_run_cannot_take_what_the_first_is_not_done_with() {
     let desk = Desk::with(REGTEST);
     let line = |more: &str| format!("{RUN} --out chainstate:cs --replace {more}");
-    // A program that opens a pipe to write waits until another reads.
-    let pipe = Command::new("mkfifo").arg(desk.path("run.json.incomplete")).status().unwrap();
-    assert!(pipe.success());
-    let mut first = desk.start(&line("--workdir one --report run.json"));
-    assert!(first.until(|| desk.has("cs")));
+    // It ends there, since the report cannot be written. Until then it holds this lock.
+    fs::create_dir(desk.path("run.json.incomplete")).unwrap();
+    let ended = desk.start(&line("--workdir one --report run.json")).wait();
+    ended.fails(3, &["run.json: Is a directory"]);
+    let mark = fs::File::options().write(true).open(desk.path("cs/apus.incomplete")).unwrap();
+    mark.try_lock().unwrap();
     let said = ["another run is writing cs: wait until it has ended"];
     desk.start(&line("--workdir two")).wait().fails(1, &said);
     assert!(desk.has("cs/CURRENT") && !desk.has("cs.incomplete"));
-    // It is killed there: what it made is the next run's to take.
-    first.signal(&["KILL"]);
-    first.wait();
+    // What it made is the next run's to take.
+    drop(mark);
     desk.start(&line("--workdir three")).wait().succeeds();
     assert!(desk.has("cs/CURRENT") && !desk.has("cs/apus.incomplete") && !desk.has("cs.old"));
 }

@@ -28,17 +28,17 @@ fn no_draft_is_written_where_a_link_leads() {
     let desk = Desk::with(REGTEST);
     desk.write("precious", PRECIOUS);
     let run = |out: &str| format!("{SYNC} {out}");
-    let convert = "hints convert msb.hints --to btcd --out a".to_owned();
+    let convert = || "hints convert msb.hints --to btcd --out a".to_owned();
     for (hard, why) in [(false, "it is a link"), (true, "2 names")] {
-        for (line, code) in [
-            (run("--out snapshot:a"), 1),
-            (run("--out hints:a"), 1),
-            (run("--out utreexo:a"), 1),
-            (run("--report a"), 1),
-            (convert.clone(), 3),
+        for line in [
+            run("--out snapshot:a"),
+            run("--out hints:a"),
+            run("--out utreexo:a"),
+            run("--report a"),
+            convert(),
         ] {
             plant(&desk, "a.incomplete", hard);
-            desk.apus(&line).fails(code, &["a.incomplete: ", why, "remove it"]);
+            desk.apus(&line).fails(1, &["a.incomplete: ", why, "remove it"]);
             assert_eq!(desk.read("precious"), PRECIOUS, "{line}");
             desk.remove("a.incomplete");
             assert!(!desk.has("a"), "{line}");
@@ -111,7 +111,7 @@ fn a_log_goes_where_the_user_leads() {
     desk.start(&format!("{SYNC} --log a.log")).wait().succeeds();
     assert!(String::from_utf8(desk.read("real.log")).unwrap().contains("done"));
     let ended = desk.start(&format!("{SYNC} --log /dev/stderr")).wait().succeeds();
-    ended.says(&["done: at block 315"]);
+    assert!(ended.stderr.contains("done: at block 315"), "{ended}");
 }
 
 /// The folder of a node, of the fixtures.
@@ -136,7 +136,8 @@ fn namespaces_with_a_chainstate_that_is_mounted_by_itself() {
     let said = ["chainstate is where a disk is mounted", "ln -s", "`apus reindex` follows it"];
     where_mounted(&desk, mount, "reindex --datadir node --replace").fails(1, &said);
     where_mounted(&desk, again, "plan --datadir node").fails(1, &said);
-    assert_eq!(desk.names("node/regtest"), ["blocks", "chainstate"], "nothing is left");
+    let names = [".lock", "blocks", "chainstate"];
+    assert_eq!(desk.names("node/regtest"), names, "nothing but Core's lock is left");
     // What is said to do does help.
     fs::remove_dir(desk.path("node/regtest/chainstate")).unwrap();
     fs::create_dir(desk.path("disk")).unwrap();
@@ -151,7 +152,7 @@ fn namespaces_with_a_node_in_a_lower_layer() {
     let desk = with_node();
     let mount = "mkdir -p mem over; mount -t tmpfs none mem; mkdir mem/up mem/work; mount -t overlay overlay \
                  -o lowerdir=node,upperdir=mem/up,workdir=mem/work over";
-    let said = ["chainstate lies in a lower layer of an overlay", "cp -a over/regtest/chainstate"];
+    let said = ["chainstate lies in a lower layer of an overlay", "cp -a ", "rm -r "];
     where_mounted(&desk, mount, "reindex --datadir over --replace").fails(1, &said);
     where_mounted(&desk, mount, "plan --datadir over").fails(1, &said);
     let copied = format!(

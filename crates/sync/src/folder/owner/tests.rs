@@ -113,3 +113,30 @@ fn nothing_is_given_away_that_was_not_made() {
     owner.give(&link).unwrap_err();
     assert_eq!(rights(&secret), before);
 }
+
+/// Killed while it gave a folder away, root goes on with it; but not with one that another user may have put there.
+#[test]
+fn what_root_gave_in_part_is_taken_back() {
+    let desk = tempfile::tempdir().unwrap();
+    let folder = made(&desk);
+    let (uid, gid) = give_away(desk.path());
+    let found = given(&folder, &desk.path().join("place")).unwrap();
+    if !geteuid().is_root() {
+        assert_eq!(found, None);
+        return;
+    }
+    assert_eq!(found, Some(Owner { uid, gid, folders: None, files: None }));
+    let owner = found.unwrap();
+    owner.give(&folder.join("blocks")).unwrap();
+    assert_eq!(rights(&folder.join("blocks/blk00000.dat")).0, uid);
+    owner.take_back(&folder).unwrap();
+    for name in ["", "CURRENT", "blocks", "blocks/blk00000.dat", "blocks/index/000003.ldb"] {
+        assert_eq!(rights(&folder.join(name)).0, 0, "{name}");
+    }
+    symlink("/nowhere", folder.join("link")).unwrap();
+    assert!(owner.take_back(&folder).is_err());
+    lchown(desk.path(), Some(0), None).unwrap();
+    set_mode(desk.path(), 0o1777);
+    give_away(&folder);
+    assert_eq!(given(&folder, &folder).unwrap(), None);
+}
