@@ -2,7 +2,7 @@
 //! folder is no data directory, and what to do where the node has pruned its blocks.
 
 use crate::failure::Failure;
-use apus_chain::Network;
+use apus_chain::{BlockHash, Network};
 use apus_datadir::{BlkError, BlockFiles, chain_folder, network_of, read_index_flags};
 use apus_sync::{SourceError, SyncError};
 use std::path::Path;
@@ -120,6 +120,13 @@ pub(crate) fn start_command(datadir: &Path, chain: Network, pruned: bool) -> Str
         command.push_str(" -prune=550");
     }
     command
+}
+
+/// How a node that runs is told to judge a block once more, for a POSIX shell.
+pub(crate) fn reconsider_command(datadir: &Path, chain: Network, hash: &BlockHash) -> String {
+    let chain = if chain == Network::Main { String::new() } else { format!(" -chain={chain}") };
+    let datadir = quoted(&datadir.display().to_string());
+    format!("bitcoin-cli -datadir={datadir}{chain} reconsiderblock {hash}")
 }
 
 /// One word of a command, for a POSIX shell. Where a shell would make something of it, in single

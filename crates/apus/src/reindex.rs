@@ -5,13 +5,20 @@
 
 use crate::args::{ReindexArgs, SinkArg};
 use crate::failure::Failure;
-use crate::node::{expect_folders, pruned_node, start_command};
+use crate::machine::now;
+use crate::node::{expect_folders, pruned_node, reconsider_command, start_command};
 use crate::sync::{Job, JobSource, expect_engine, run, tell};
+use crate::verify::line;
+use apus_chain::{BlockHash, Params};
 use apus_datadir::chainstate::SNAPSHOT_CHAINSTATE;
 use apus_datadir::{DATADIR_LOCK, DatadirLock, LockError, chain_folder, read_index_flags};
-use apus_sync::{DatadirBlocks, Stop, UseIndex};
+use apus_sync::{
+    DatadirBlocks, Finding, FindingKind, Silent, Stop, UseIndex, Verify, look_at_index,
+};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// Runs `apus reindex`.
 pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
@@ -22,6 +29,7 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
     let _locks =
         [DatadirLock::take(&folder, DATADIR_LOCK)?, DatadirLock::take(&blocksdir, DATADIR_LOCK)?];
     expect_whole(&folder, &blocksdir)?;
+    let shunned = look_at_node_index(args, &folder)?;
     let target = folder.join("chainstate");
     // Coins are often on a faster disk, by a link: the new ones go there, too.
     let target = if target.is_symlink() {
@@ -48,12 +56,57 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
         bridge: None,
         queue: None,
     })?;
-    let next = format!(
-        "start the node, which goes on from block {}:\n  {}",
-        report.stop_height,
-        start_command(&args.datadir, args.chain, false),
-    );
+    let start = start_command(&args.datadir, args.chain, false);
+    let next = match shunned {
+        None => {
+            format!("start the node, which goes on from block {}:\n  {start}", report.stop_height)
+        }
+        Some((finding, hash)) => format!(
+            "start the node, which goes on from block {}, and not over a block that it takes for invalid, which new \
+             coins do not change:\n  {start}\n  {}\n  If that block is valid, have the node judge it once more:\n  {}",
+            report.stop_height,
+            line(&finding),
+            reconsider_command(&args.datadir, args.chain, &hash)
+        ),
+    };
     tell(&report, Some(next))
+}
+
+/// Fails where the node's block index would harm it whatever its coins are: new ones are of no use then, and what mends
+/// the index makes the coins anew as well. The block, if the index marks one as invalid that stands in the way of a
+/// chain of more work: whether it is invalid only its owner or a verification knows.
+fn look_at_node_index(
+    args: &ReindexArgs,
+    folder: &Path,
+) -> Result<Option<(Finding, BlockHash)>, Failure> {
+    let found = look_at_index(&Verify {
+        params: Params::of(args.chain),
+        folder: folder.to_owned(),
+        assume_valid: None,
+        threads: 1,
+        memory_bytes: args.run.dbcache << 20,
+        segment_bytes: None,
+        checkpoint_interval: Duration::ZERO,
+        now: now(),
+        verifier: None,
+        work: PathBuf::new(),
+        observer: &Silent,
+        interrupt: &AtomicBool::new(false),
+    })?;
+    let (shunned, harms): (Vec<_>, Vec<_>) =
+        found.into_iter().partition(|finding| finding.kind == FindingKind::MarkedInvalid);
+    if harms.is_empty() {
+        let shunned = shunned.into_iter().next();
+        return Ok(shunned.and_then(|finding| Some((finding.clone(), finding.first.hash?))));
+    }
+    let mut message = format!(
+        "the block index of the node of {} is not as it should be, which new coins would not mend:",
+        args.datadir.display()
+    );
+    for finding in harms.iter().chain(&shunned) {
+        message.push_str(&format!("\n{}\n  {}", line(finding), finding.remedy()));
+    }
+    Err(Failure::wrong(message))
 }
 
 /// The node must have all blocks, and not be in the middle of something.

@@ -1,28 +1,31 @@
 //! `apus verify`: whether what a node believes is true.
 
-use crate::args::{Validation, VerifyArgs};
+use crate::args::{SinkArg, Validation, VerifyArgs};
+use crate::aside::bytes_in;
 use crate::course::{Way, expected};
-use crate::failure::Failure;
+use crate::failure::{Failure, IO};
 use crate::files::{expect_apart, expect_not_in, expect_writable};
 use crate::interrupt::watch_signals;
 use crate::machine::{Machine, cpu_seconds, now, rss_peak_bytes, threads};
 use crate::node::expect_folders;
+use crate::plan::{self, Needs, Set};
 use crate::print;
 use crate::render::{Record, Renderer, Watch};
 use crate::report::{
-    FailedReport, PhaseReport, display_hash, grouped, is_failed_report, leave_failed, write_report,
+    FailedReport, PhaseReport, bytes, display_hash, grouped, is_failed_report, leave_failed,
+    write_report,
 };
 use crate::scripts::{expect_interpreter, verifier};
 use crate::sync::assume_valid;
 use crate::watched::{About, lock};
 use crate::workdir::WorkFolder;
 use apus_chain::{BlockHash, Params};
-use apus_datadir::{chain_folder, read_index_flags};
+use apus_datadir::{BlockFiles, chain_folder, read_index_flags};
 use apus_sync::{
-    Finding, FindingKind, Found, Proof, Verified, Verify, discard_verify, is_verify_file,
+    DiskUse, Event, Finding, FindingKind, Found, Observer, Proof, Verified, Verify, Warning,
+    discard_verify, foreign_to_verify, has_verify_progress, mergesync_disk_bytes,
 };
 use serde::Serialize;
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,6 +33,9 @@ use std::time::Duration;
 
 /// Version of the JSON form.
 const VERSION: u32 = 1;
+
+/// Even the smallest files take this together, where a disk gives whole pages.
+const ROOM_LEAST: u64 = 1 << 20;
 
 /// Runs `apus verify`.
 pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
@@ -57,10 +63,15 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     let scripts = args.validation == Validation::Full;
     let watch = Watch::of(&args.run, about, expected(Way::Node, scripts, true, false))?;
     let interrupt = watch_signals()?;
+    // Twice: the first time nothing is made in a folder of another kind, the second time nobody else can.
+    expect_work_folder(&work)?;
+    let begun = has_verify_progress(&work);
+    let room = if begun { None } else { Some(expect_room(args, &folder, &work, threads)?) };
     let locked = WorkFolder::open(&work)?;
     let own = expect_work_folder(&work).and_then(|()| locked.expect_own_content());
     own.inspect_err(|_| locked.leave())?;
     let renderer = Renderer::new(watch, None);
+    room.into_iter().flatten().for_each(|event| renderer.event(event));
     let verified = apus_sync::verify(&Verify {
         params,
         folder,
@@ -106,17 +117,74 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
 
 /// Nothing is written or removed in a folder of another kind.
 fn expect_work_folder(work: &Path) -> Result<(), Failure> {
-    let names = fs::read_dir(work).and_then(|all| all.map(|it| Ok(it?.file_name())).collect());
-    let names: Vec<OsString> = names.map_err(|error| Failure::io(work, error))?;
-    match names.iter().find(|name| !is_verify_file(&name.to_string_lossy())) {
+    if !work.is_dir() {
+        return Ok(());
+    }
+    let name = |entry: std::io::Result<fs::DirEntry>| {
+        entry.map(|entry| entry.file_name().to_string_lossy().into_owned())
+    };
+    let names: Result<Vec<String>, _> = fs::read_dir(work).and_then(|all| all.map(name).collect());
+    let names = names.map_err(|error| Failure::io(work, error))?;
+    match foreign_to_verify(&names) {
         None => Ok(()),
         Some(other) => Err(Failure::usage(format!(
-            "{} holds {}, which is no file of a verification: name another --workdir, which need not be \
+            "{} holds {other}, which is no file of a verification: name another --workdir, which need not be \
              there yet",
             work.display(),
-            other.display()
         ))),
     }
+}
+
+/// There must be room for a copy of the coins, and for the progress of the proof. What is to be told of it. Should
+/// something be wrong, a second pass takes its own room, and does with less.
+fn expect_room(
+    args: &VerifyArgs,
+    folder: &Path,
+    work: &Path,
+    threads: usize,
+) -> Result<Vec<Event>, Failure> {
+    let blocksdir = folder.join("blocks");
+    let files = BlockFiles::open(&blocksdir, args.chain.magic());
+    // What is wrong with them is told by the verification.
+    let block_bytes = files.map_or(0, |files| files.bytes_total());
+    let copy = [SinkArg::Snapshot(work.join("coins.dat"))];
+    let needs = Needs {
+        block_bytes,
+        way: plan::Way::Hints,
+        set: Set::of_chainstate(bytes_in(&folder.join("chainstate"))),
+        outputs: &copy,
+        prune: false,
+        workdir: work,
+        memory_bytes: args.run.dbcache << 20,
+        threads,
+    };
+    room_for(&needs)
+}
+
+fn room_for(needs: &Needs<'_>) -> Result<Vec<Event>, Failure> {
+    let mut told = Vec::new();
+    for disk in needs.disks()? {
+        let (needed, free) = (disk.needed().max(ROOM_LEAST), disk.free);
+        if free < needed {
+            return Err(Failure::new(
+                IO,
+                format!(
+                    "{} is on a disk with {} free, and a verification takes up to {} there for a copy of the \
+                     node's coins and its progress, all of which goes again: make room, or name a folder on \
+                     another disk by --workdir",
+                    disk.folder.display(),
+                    bytes(free),
+                    bytes(needed)
+                ),
+            ));
+        }
+        told.push(Event::DiskNeeded { what: DiskUse::Progress, bytes: needed, free });
+        let to_find = mergesync_disk_bytes(needs.block_bytes, needs.memory_bytes, needs.threads);
+        if free < to_find {
+            told.push(Event::Warning(Warning::LittleRoomToFind { needed: to_find, free }));
+        }
+    }
+    Ok(told)
 }
 
 /// The block up to which scripts are taken for valid. Where all are run, a build that runs none says so.
@@ -163,7 +231,7 @@ fn tell(args: &VerifyArgs, verified: &Verified) -> Result<(), Failure> {
     }
     for finding in &verified.findings {
         print::result(format_args!("\n{}", line(finding)))?;
-        print::result_behind("  ", finding.kind.remedy())?;
+        print::result_behind("  ", finding.remedy())?;
     }
     if verified.findings.is_empty() {
         let proof = verified.proof.as_ref().filter(|_| verified.unproven.is_none());
@@ -202,7 +270,7 @@ fn proven(proof: &Proof) -> String {
 }
 
 /// A line for a finding.
-fn line(finding: &Finding) -> String {
+pub(crate) fn line(finding: &Finding) -> String {
     let Found { height, hash, file, offset, outpoint, what } = &finding.first;
     let mut text = finding.kind.name().to_owned();
     if finding.count > 1 {
@@ -266,7 +334,7 @@ struct FindingReport {
     offset: Option<u64>,
     outpoint: Option<String>,
     what: String,
-    remedy: &'static str,
+    remedy: String,
 }
 
 #[derive(Serialize)]
@@ -347,7 +415,38 @@ impl FindingReport {
             offset: *offset,
             outpoint: outpoint.map(|outpoint| outpoint.to_string()),
             what: what.clone(),
-            remedy: finding.kind.remedy(),
+            remedy: finding.remedy(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_little_room_is_told_before_anything_is_written() {
+        let desk = tempfile::tempdir().unwrap();
+        let workdir = desk.path().join("new");
+        let copy = [SinkArg::Snapshot(workdir.join("coins.dat"))];
+        let needs = |coins, block_bytes| Needs {
+            block_bytes,
+            way: plan::Way::Hints,
+            set: Set { coins },
+            outputs: &copy,
+            prune: false,
+            workdir: &workdir,
+            memory_bytes: 450 << 20,
+            threads: 2,
+        };
+        assert!(matches!(room_for(&needs(1, 1)).unwrap()[..], [Event::DiskNeeded { .. }]));
+        let told = room_for(&needs(1, u64::MAX / 2)).unwrap();
+        let to_find = Event::Warning(Warning::LittleRoomToFind { needed: 0, free: 0 });
+        assert_eq!(told.len(), 2);
+        assert_eq!(std::mem::discriminant(&told[1]), std::mem::discriminant(&to_find));
+        let failure = room_for(&needs(u64::MAX / 400, 1)).unwrap_err();
+        assert_eq!(failure.code, IO);
+        assert!(failure.message.contains("--workdir"), "{}", failure.message);
+        assert!(!workdir.exists());
     }
 }

@@ -6,14 +6,17 @@
 //! [`BlockFiles::locate`](crate::BlockFiles::locate). Nothing is written,
 //! no lock is taken.
 
+mod file_info;
 mod write;
 
+pub use file_info::FileInfo;
 pub use write::{ChainBlock, IndexWriteError, write_block_index};
 
 use crate::index_error::IndexError;
 use crate::leveldb::{self, Database};
 use apus_chain::{BlockHash, ReadError, Reader};
 use core::ops::ControlFlow;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The entry has the place of a block (Core `chain.h`, `BLOCK_HAVE_DATA`).
@@ -23,12 +26,26 @@ pub const STATUS_HAVE_UNDO: u32 = 16;
 /// The block, or one before it, was found invalid (Core `chain.h`, `BLOCK_FAILED_MASK`).
 pub const STATUS_FAILED: u32 = 32 | 64;
 
+/// The block was stored by a node that knows witnesses (Core `chain.h`, `BLOCK_OPT_WITNESS`). Core wants it from
+/// segwit's activation on and does not mind it before.
+pub const STATUS_OPT_WITNESS: u32 = 128;
+/// A block below a snapshot that an earlier version began with, taken for valid (Core `chain.h`,
+/// `BLOCK_STATUS_RESERVED`).
+pub const STATUS_ASSUMED: u32 = 256;
+
+/// The header obeys all rules (Core `chain.h`, `BLOCK_VALID_TREE`).
+pub const VALID_TREE: u32 = 2;
+/// All transactions were seen and are well-formed (Core `chain.h`, `BLOCK_VALID_TRANSACTIONS`). As far as Core
+/// goes with the genesis block, which it never connects.
+pub const VALID_TRANSACTIONS: u32 = 3;
+/// The block was connected (Core `chain.h`, `BLOCK_VALID_CHAIN`).
+pub const VALID_CHAIN: u32 = 4;
 /// The block was connected and its scripts were right, or assumed to be (Core `chain.h`,
 /// `BLOCK_VALID_SCRIPTS`).
 pub const VALID_SCRIPTS: u32 = 5;
 /// The bits of a status that say how far a block was validated (Core `chain.h`,
 /// `BLOCK_VALID_MASK`).
-const VALID_MASK: u32 = 7;
+pub const VALID_MASK: u32 = 7;
 
 /// The first byte of the keys of blocks (Core `node/blockstorage.cpp`, `DB_BLOCK_INDEX`).
 const KEY_BLOCK: u8 = b'b';
@@ -36,6 +53,10 @@ const KEY_BLOCK: u8 = b'b';
 const KEY_FLAG: u8 = b'F';
 /// The key that is there while the index is made anew (`DB_REINDEX_FLAG`).
 const KEY_REINDEXING: u8 = b'R';
+/// The first byte of the keys of block files (`DB_BLOCK_FILES`).
+const KEY_FILE: u8 = b'f';
+/// The key of the last block file's number (`DB_LAST_BLOCK`).
+const KEY_LAST_FILE: u8 = b'l';
 /// The name of the flag of a node that has removed block files, with its length before it.
 const PRUNED: &[u8] = b"\x10prunedblockfiles";
 
@@ -59,7 +80,7 @@ pub struct IndexEntry {
 }
 
 impl IndexEntry {
-    /// How far the block was validated, up to [`VALID_SCRIPTS`].
+    /// How far the block was validated: [`VALID_SCRIPTS`] where it was connected.
     pub const fn validity(&self) -> u32 {
         self.status & VALID_MASK
     }
@@ -75,13 +96,22 @@ pub fn read_index(
     entries(&dir, Database::open(&dir)?, visit)
 }
 
-/// The same, and every checksum is compared, those too that only look-ups need.
+/// The same, and every checksum is compared, those too that only look-ups need. What the index says besides comes
+/// of the same look at it: a node at work may change all of it meanwhile.
 pub fn read_whole_index(
     blocksdir: &Path,
-    visit: &mut dyn FnMut(IndexEntry) -> ControlFlow<()>,
-) -> Result<(), IndexError> {
+    visit: &mut dyn FnMut(IndexEntry),
+) -> Result<IndexRest, IndexError> {
     let dir = blocksdir.join("index");
-    entries(&dir, Database::open(&dir)?.with_filters(), visit)
+    let mut rest = IndexRest::default();
+    Database::open(&dir)?.with_filters().for_each(&mut |key, value| {
+        match entry(&dir, key, value)? {
+            Some(entry) => visit(entry),
+            None => rest.take(key, value),
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(rest)
 }
 
 /// Sees that the files of the block index in the folder `index` of `blocksdir` are there and fit together,
@@ -96,20 +126,53 @@ fn entries(
     visit: &mut dyn FnMut(IndexEntry) -> ControlFlow<()>,
 ) -> Result<(), IndexError> {
     database.for_each(&mut |key, value| {
-        let Some((&KEY_BLOCK, hash)) = key.split_first() else {
-            return Ok(ControlFlow::Continue(()));
-        };
-        let Ok(hash) = <[u8; 32]>::try_from(hash) else {
-            return Err(IndexError::corrupt(dir, 0, "a block's key is not a hash"));
-        };
-        let hash = BlockHash(hash);
-        let entry = parse(hash, value).map_err(|error| IndexError::Entry {
-            path: dir.to_owned(),
-            hash,
-            what: error.to_string(),
-        })?;
-        Ok(visit(entry))
+        let entry = entry(dir, key, value)?;
+        Ok(entry.map_or(ControlFlow::Continue(()), &mut *visit))
     })
+}
+
+/// The entry of a block; none where the key is that of something else.
+fn entry(dir: &Path, key: &[u8], value: &[u8]) -> Result<Option<IndexEntry>, IndexError> {
+    let Some((&KEY_BLOCK, hash)) = key.split_first() else { return Ok(None) };
+    let Ok(hash) = <[u8; 32]>::try_from(hash) else {
+        return Err(IndexError::corrupt(dir, 0, "a block's key is not a hash"));
+    };
+    let hash = BlockHash(hash);
+    let entry = parse(hash, value).map_err(|error| IndexError::Entry {
+        path: dir.to_owned(),
+        hash,
+        what: error.to_string(),
+    })?;
+    Ok(Some(entry))
+}
+
+/// What an index says beside its blocks.
+#[derive(Debug, Clone, Default)]
+pub struct IndexRest {
+    /// About the node as a whole.
+    pub flags: IndexFlags,
+    /// The number of the last block file; none where there is none, or it is no number.
+    pub last_file: Option<u32>,
+    /// The records of block files, by number; none where a node could not read it.
+    pub files: BTreeMap<u32, Option<FileInfo>>,
+}
+
+impl IndexRest {
+    fn take(&mut self, key: &[u8], value: &[u8]) {
+        let number = |bytes: &[u8]| {
+            let number = i32::from_le_bytes(*bytes.first_chunk()?);
+            u32::try_from(number).ok()
+        };
+        match key.split_first() {
+            Some((&KEY_FILE, file)) if file.len() == 4 => {
+                if let Some(file) = number(file) {
+                    self.files.insert(file, FileInfo::read(value));
+                }
+            }
+            Some((&KEY_LAST_FILE, [])) => self.last_file = number(value),
+            _ => self.flags.take(key, value),
+        }
+    }
 }
 
 /// What an index says about the node as a whole (Core `node/blockstorage.cpp`, `BlockTreeDB`).
@@ -126,16 +189,24 @@ pub fn read_index_flags(blocksdir: &Path) -> Result<IndexFlags, IndexError> {
     let dir = blocksdir.join("index");
     let mut flags = IndexFlags::default();
     Database::open(&dir)?.for_each(&mut |key, value| {
-        match key.split_first() {
-            Some((&KEY_FLAG, name)) if name == PRUNED => flags.pruned = value == b"1",
-            Some((&KEY_REINDEXING, _)) => flags.reindexing = true,
-            // All flags come before the blocks.
-            Some((&KEY_BLOCK, _)) => return Ok(ControlFlow::Break(())),
-            _ => {}
+        // All flags come before the blocks.
+        if key.first() == Some(&KEY_BLOCK) {
+            return Ok(ControlFlow::Break(()));
         }
+        flags.take(key, value);
         Ok(ControlFlow::Continue(()))
     })?;
     Ok(flags)
+}
+
+impl IndexFlags {
+    fn take(&mut self, key: &[u8], value: &[u8]) {
+        match key.split_first() {
+            Some((&KEY_FLAG, name)) if name == PRUNED => self.pruned = value == b"1",
+            Some((&KEY_REINDEXING, _)) => self.reindexing = true,
+            _ => {}
+        }
+    }
 }
 
 /// Core `chain.h`, `CDiskBlockIndex`. The first number is the version of the node that wrote it,

@@ -33,8 +33,9 @@ pub use error::{BlkError, ErrorKind};
 pub use files::{BlockFile, BlockFiles, BlockLocation, chain_folder, network_of};
 pub use foreign::ForeignError;
 pub use index::{
-    ChainBlock, IndexEntry, IndexFlags, IndexWriteError, STATUS_FAILED, STATUS_HAVE_DATA,
-    STATUS_HAVE_UNDO, VALID_SCRIPTS, check_index_files, read_index, read_index_flags,
+    ChainBlock, FileInfo, IndexEntry, IndexFlags, IndexRest, IndexWriteError, STATUS_ASSUMED,
+    STATUS_FAILED, STATUS_HAVE_DATA, STATUS_HAVE_UNDO, STATUS_OPT_WITNESS, VALID_CHAIN, VALID_MASK,
+    VALID_SCRIPTS, VALID_TRANSACTIONS, VALID_TREE, check_index_files, read_index, read_index_flags,
     read_whole_index, write_block_index,
 };
 pub use index_error::IndexError;

@@ -107,6 +107,24 @@ impl UndoFiles {
         undo
     }
 
+    /// Where the record of the undo data at byte `offset` of a file ends, by its size; none where no record lies
+    /// there.
+    pub fn end(&self, file: u32, offset: u64) -> Option<u64> {
+        let (_, handle) = self.open_file(file, offset).ok()?;
+        let start = offset.checked_sub(RECORD_HEAD)?;
+        let mut head = [0; RECORD_HEAD as usize];
+        handle.read_exact_at(&mut head, start).ok()?;
+        self.obfuscation.apply(&mut head, start);
+        let (magic, size) = head.split_first_chunk::<4>()?;
+        let size = u32::from_le_bytes(*size.first_chunk()?);
+        (*magic == self.magic).then(|| offset + u64::from(size) + CHECKSUM)
+    }
+
+    /// Length of a file; none where it is not there.
+    pub fn length(&self, file: u32) -> Option<u64> {
+        Some(std::fs::metadata(self.dir.join(file_name(file))).ok()?.len())
+    }
+
     fn open_file(&self, number: u32, offset: u64) -> Result<(PathBuf, File), RevError> {
         let path = self.dir.join(file_name(number));
         match File::open(&path) {

@@ -64,7 +64,8 @@ pub use source::peers;
 pub use source::{BlockFetcher, BlockSource, ChainSource, GivenBlocks, Taken};
 pub use supply::outputs::{OutputsOfBlock, walk_outputs};
 pub use verify::{
-    Finding, FindingKind, Found, Proof, Verified, Verify, discard_verify, is_verify_file, verify,
+    Finding, FindingKind, Found, Proof, Verified, Verify, discard_verify, foreign_to_verify,
+    has_verify_progress, look_at_index, verify,
 };
 pub use warning::{Unanchored, Warning};
 pub use workdir::names::{

@@ -124,7 +124,10 @@ fn without(request: &Request<'_>, height: Height) -> Result<Outcome, SyncError> 
 }
 
 /// What does blocks without hints, where the user leaves that open. What an earlier start began goes on.
-fn without_hints(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Engine, SyncError> {
+pub(crate) fn without_hints(
+    request: &Request<'_>,
+    dir: &dyn ChainSource,
+) -> Result<Engine, SyncError> {
     if request.bridge.is_some() {
         return Ok(Engine::MergeSync);
     }

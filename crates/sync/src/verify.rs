@@ -9,47 +9,50 @@
 //! undo data and coins that are wrong.
 //!
 //! What the pass has no part in is looked at one by one: blocks beside the chain, and those above the coins,
-//! which a node writes more seldom.
+//! which a node writes more seldom; what the index [says](status) of how far blocks came and [of files](file_records), which
+//! a node believes without a look; and blocks that it [takes for invalid](marked).
+//!
+//! What takes seconds comes before what takes hours.
 
 mod coins;
 mod compared;
+mod file_records;
 mod finding;
+mod heads;
 mod index;
+mod marked;
+mod status;
 mod survey;
+mod work;
 
 pub use finding::{Finding, FindingKind, Found};
 
-use crate::best_chain::headers;
-use crate::error::{
-    ErrorKind, InvalidBlock, InvalidError, SourceError, StorageResult, SyncError, UsageError,
-};
+use crate::error::{ErrorKind, SourceError, StorageResult, SyncError, UsageError};
 use crate::folder::at;
-use crate::mergesync::{self, Joining};
-use crate::progress::Observer;
-use crate::request::{ConnectOptions, HintedValidity, HintsInput, Memory, Output, OutputKind};
+use crate::progress::{Event, Observer};
+use crate::request::{ConnectOptions, Engine, HintedValidity, HintsInput, Memory, Output};
 use crate::request::{Request, Scripts, Source, Stop};
-use crate::run::run;
 use crate::source::blocksdir::UseIndex;
-use crate::workdir::Workdir;
+use crate::warning::Warning;
 use crate::workdir::names::LOCK;
 use apus_chain::{BlockHash, HeaderChain, KnownBlock, Params, ScriptVerifier};
-use apus_datadir::BlockFiles;
-use apus_datadir::chainstate::SNAPSHOT_CHAINSTATE;
+use apus_datadir::chainstate::{ChainstateError, SNAPSHOT_CHAINSTATE, read_node};
+use apus_datadir::{BlockFiles, read_index_flags};
 use apus_engine::pass::Counts;
 use apus_engine::swiftsync::CoinTotals;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::utxo::store::{DiskOptions, DiskStore};
 use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_storage::{DirStorage, Storage, create_private_dir, write_atomically};
-use coins::{DRAFT, TAKEN, Taken};
-use compared::Compared;
+use coins::{DRAFT, TAKEN};
 use finding::Findings;
 use index::NodeIndex;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use survey::{Survey, by_chain};
+use work::Work;
 
 /// Folders of the work folder: of the proof, of joining, and of the coins that the blocks leave.
 const PROOF: &str = "proof";
@@ -60,8 +63,8 @@ const FOLDERS: [&str; 3] = [PROOF, JOIN, SET];
 /// The file that says which node is verified: chain and folder.
 const NODE: &str = "node";
 
-/// The snapshot of the coins that the blocks leave.
-const OF_BLOCKS: &str = "coins.dat";
+/// Threads that fetch coins, where blocks are connected one after the other.
+const PREVOUT_THREADS: usize = 8;
 
 /// What is to be verified, and how.
 pub struct Verify<'a> {
@@ -138,6 +141,37 @@ impl Verify<'_> {
         self.folder.join("chainstate")
     }
 
+    /// Whether the node began with a snapshot: its index has no blocks, or not all, below that. A snapshot that proved
+    /// wrong leaves a folder of another name, and blocks above it.
+    fn began_with_snapshot(&self) -> bool {
+        let names = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let mut names = names.map(|entry| entry.file_name());
+        names.any(|name| name.to_string_lossy().starts_with(SNAPSHOT_CHAINSTATE))
+    }
+
+    fn warn(&self, what: String) {
+        self.observer.event(Event::Warning(Warning::WrongAlready { what }));
+    }
+
+    /// Tells at once what opening both databases of the node tells. What can be seen of their files in seconds belongs
+    /// here; all of it is found again when they are read to their ends, and is a finding then.
+    fn warn_of_databases(&self) {
+        let mut is_read = false;
+        let coins = read_node(&self.chainstate(), &mut |_, _| {
+            is_read = true;
+            ControlFlow::Break(())
+        });
+        if let Err(error) = coins
+            && !is_read
+            && !matches!(error, ChainstateError::NoBestBlock { coins: false, .. })
+        {
+            self.warn(error.to_string());
+        }
+        if let Err(error) = read_index_flags(&self.blocksdir()) {
+            self.warn(error.to_string());
+        }
+    }
+
     fn storage(&self, name: &str) -> Result<DirStorage, SyncError> {
         let path = self.work.join(name);
         create_private_dir(&path).map_err(at(&path))?;
@@ -156,7 +190,7 @@ impl Verify<'_> {
         let cache_bytes = Memory::with_files(self.memory_bytes, self.threads).coins_bytes;
         let connect = ConnectOptions {
             assume_valid: self.assume_valid,
-            prevout_threads: 0,
+            prevout_threads: PREVOUT_THREADS,
             cache_bytes,
             store,
             beyond: None,
@@ -169,7 +203,7 @@ impl Verify<'_> {
             source: Source::Files { blocksdir: self.blocksdir(), use_index },
             stop: if hints.is_some() { Stop::AtHints } else { Stop::AtTip },
             proofs: None,
-            engine: hints.is_none().then_some(crate::request::Engine::MergeSync),
+            engine: hints.is_none().then_some(Engine::MergeSync),
             hints,
             aggregate: AggregateKind::Sha256,
             hinted_validity: HintedValidity::Checked,
@@ -200,6 +234,7 @@ pub fn verify(request: &Verify<'_>) -> Result<Verified, SyncError> {
     let storage = DirStorage::private(&request.work);
     let findings = Findings::default();
     expect_same_node(request, &storage)?;
+    request.warn_of_databases();
     let taken = coins::take(request, &storage, &findings)?;
     let mut verified = Verified {
         findings: Vec::new(),
@@ -212,7 +247,8 @@ pub fn verify(request: &Verify<'_>) -> Result<Verified, SyncError> {
     };
     match NodeIndex::read(request, &findings)? {
         Some(index) => {
-            let work = Work { request, findings: &findings, index: &index };
+            let marked_rightly = Mutex::default();
+            let work = Work { request, findings: &findings, index: &index, marked_rightly };
             work.verify(taken, &mut verified)?;
         }
         None => {
@@ -251,10 +287,22 @@ fn expect_same_node(request: &Verify<'_>, storage: &DirStorage) -> Result<(), Sy
     }
 }
 
-/// Whether a name in a work folder is one that a verification makes.
-pub fn is_verify_file(name: &str) -> bool {
-    let name = name.strip_suffix(".tmp").unwrap_or(name);
-    [LOCK, NODE, TAKEN, DRAFT].contains(&name) || FOLDERS.contains(&name)
+/// The first name that is in the way of a verification in a folder where these are. Others may have files of the
+/// names that it uses: only a file that says which node is verified, which comes first and goes last, makes them its.
+pub fn foreign_to_verify(names: &[String]) -> Option<&str> {
+    let is_begun = names.iter().any(|name| name == NODE);
+    let is_ours = |name: &str| {
+        let of_begun = [TAKEN, DRAFT].contains(&name) || FOLDERS.contains(&name);
+        [LOCK, NODE].contains(&name)
+            || name.strip_suffix(".tmp") == Some(NODE)
+            || is_begun && of_begun
+    };
+    names.iter().map(String::as_str).find(|name| !is_ours(name))
+}
+
+/// Whether an earlier start of a verification left progress in a folder.
+pub fn has_verify_progress(work: &Path) -> bool {
+    work.join(NODE).is_file()
 }
 
 /// Removes the progress of a verification that ended. The coins that it began with go last: killed in the
@@ -280,202 +328,42 @@ fn remove(path: &Path) -> Result<(), SyncError> {
     std::fs::remove_dir_all(path).map_err(at(path))
 }
 
-/// What is verified by.
-struct Work<'a> {
-    request: &'a Verify<'a>,
-    findings: &'a Findings,
-    index: &'a NodeIndex,
-}
-
-impl Work<'_> {
-    fn verify(&self, taken: Option<Taken>, verified: &mut Verified) -> Result<(), SyncError> {
-        let Self { request, findings, index } = *self;
-        let files = BlockFiles::open(&request.blocksdir(), request.params.network.magic())
-            .map_err(SourceError::from)?;
-        verified.tip = index.chain_to(&index.best).map(|chain| tip_of(&chain));
-        let base = self.base(taken.as_ref());
-        let Some(chain) = index.chain_to(&base).filter(|chain| chain.tip_height() > 0) else {
-            verified.unproven = Some("the node has connected no block yet".to_owned());
-            return self.look_beside(&files, None, verified);
-        };
-        let on_chain = index.on_chain(request, &chain, findings)?;
-        if index.pruned && on_chain.missing > 0 {
-            verified.pruned_below = Some(on_chain.stored_from);
+/// What the index of a node says that would harm the node whatever its coins are: of block files, of how far blocks
+/// came, and which blocks it takes for invalid though a chain of more work leads over them. Whether these are, this
+/// does not ask. It takes seconds.
+pub fn look_at_index(request: &Verify<'_>) -> Result<Vec<Finding>, SyncError> {
+    use FindingKind as Kind;
+    let findings = Findings::default();
+    if let Some(index) = NodeIndex::read(request, &findings)? {
+        let files = BlockFiles::open(&request.blocksdir(), request.params.network.magic());
+        index.compare_files(&files.map_err(SourceError::from)?, &findings);
+        let chain = index.chain_to(&index.best);
+        if let Some(chain) = &chain {
+            index.on_chain(request, chain, &findings)?;
+        }
+        index.beside_chain(request, chain.as_ref(), &findings)?;
+        if let Some(shunned) = index.shunned() {
             let what = format!(
-                "the node has pruned its blocks below {}: that its coins are those which the chain \
-                 leaves only all blocks prove",
-                on_chain.stored_from
+                "the index marks it as invalid, and with it a chain of more work than the node has connected, of {} \
+                 blocks: whether it is invalid `apus verify` tells",
+                shunned.count
             );
-            verified.unproven = Some(what);
-            return self.look_beside(&files, None, verified);
+            let index = request.blocksdir().join("index");
+            let found = Found::new(what).block(shunned.root).of(&index);
+            findings.add(Kind::MarkedInvalid, found);
         }
-        if on_chain.missing == 0 && on_chain.without_undo == 0 {
-            verified.proof = self.prove(taken.as_ref(), &chain, on_chain.transactions)?;
-        }
-        if verified.proof.is_none() {
-            self.diagnose(&files, taken.as_ref(), &chain, verified)?;
-        }
-        self.look_beside(&files, Some(&chain), verified)
     }
-
-    /// The block that the node's coins are at; where that is not known, the one that it connected last.
-    fn base(&self, taken: Option<&Taken>) -> BlockHash {
-        let Some(taken) = taken else { return self.index.best };
-        let base = taken.info.base_hash;
-        if self.index.tree.find(&base).is_none() {
-            let what = "the coins are at this block, which the index does not have";
-            let found = Found { hash: Some(base), ..Found::new(what) };
-            let found = found.of(&self.request.chainstate());
-            self.findings.add(FindingKind::CoinsBlock, found);
-            return self.index.best;
-        }
-        base
-    }
-
-    /// Proves all in one pass by the coins and undo data of the node; nothing where that fails.
-    fn prove(
-        &self,
-        taken: Option<&Taken>,
-        chain: &HeaderChain,
-        transactions: u64,
-    ) -> Result<Option<Proof>, SyncError> {
-        let request = self.request;
-        let Some(taken) = taken.filter(|taken| taken.info.base_hash == *chain.tip_hash()) else {
-            return Ok(None);
-        };
-        let joining = request.work.join(JOIN);
-        if joining.is_dir() && mergesync::has_begun(&DirStorage::private(&joining))? {
-            // An earlier start got further.
-            return Ok(None);
-        }
-        let storage = request.storage(PROOF)?;
-        let hints = Some(HintsInput::Snapshot(taken.path.clone()));
-        let store = || open_store(request, &storage);
-        let run_request = request.request(chain.tip_hash(), hints, &storage, &[], &store);
-        let outcome = match run(&run_request) {
-            Ok(outcome) => outcome,
-            Err(error) if is_about_node(&error) => {
-                remove(storage.folder())?;
-                return Ok(None);
-            }
-            Err(error) => return Err(error),
-        };
-        let is_same = outcome.aggregate == Some(AggregateKind::Coins)
-            && outcome.hash_serialized_3 == taken.info.hash_serialized_3.0
-            && outcome.counts.transactions == transactions;
-        if !is_same {
-            remove(storage.folder())?;
-            return Ok(None);
-        }
-        Ok(Some(Proof {
-            at: tip_of(chain),
-            counts: outcome.counts,
-            coins: outcome.coins,
-            muhash: outcome.muhash.expect("it was asked for"),
-            hash_serialized_3: outcome.hash_serialized_3,
-            scripts: outcome.scripts,
-            by_hints: true,
-        }))
-    }
-
-    /// Finds what is wrong where the proof failed.
-    fn diagnose(
-        &self,
-        files: &BlockFiles,
-        taken: Option<&Taken>,
-        chain: &HeaderChain,
-        verified: &mut Verified,
-    ) -> Result<(), SyncError> {
-        let Self { request, findings, index } = *self;
-        let mut blocks =
-            index.stored(request, &|block| chain.hash(block.height) == Some(&block.hash))?;
-        Survey::new(request, files, findings, chain, false)?.look_at(&mut blocks)?;
-        verified.looked_at += blocks.len() as u64;
-        drop(blocks);
-        use FindingKind as Kind;
-        let broken = [Kind::BlockMissing, Kind::BlockDamaged, Kind::BlockInvalid];
-        if findings.has(&broken) {
-            let what =
-                "blocks are missing or wrong: what those above them do to the coins is not known";
-            verified.unproven = Some(what.to_owned());
-            return Ok(());
-        }
-        match self.join(taken, chain) {
-            Ok(proof) => verified.proof = Some(proof),
-            Err(error) => {
-                let error = match error {
-                    SyncError::NoWayOn { error, .. } => *error,
-                    other => other,
-                };
-                let Some(invalid) = InvalidBlock::of(&error) else { return Err(error) };
-                let found = Found::new(&invalid.why).block(invalid.block);
-                findings.add(Kind::BlockInvalid, found);
-                let what = "a block is invalid: what those above it do to the coins is not known";
-                verified.unproven = Some(what.to_owned());
-            }
-        }
-        if findings.is_empty() && taken.is_some() {
-            let what = "the coins and undo data of the node failed to prove its blocks, and nothing wrong \
-                        was found with them";
-            findings.add(Kind::Unexplained, Found::new(what));
-        }
-        Ok(())
-    }
-
-    /// Joins the blocks without hints and undo data, and compares both with what that leads to.
-    fn join(&self, taken: Option<&Taken>, chain: &HeaderChain) -> Result<Proof, SyncError> {
-        let Self { request, findings, .. } = *self;
-        let storage = request.storage(JOIN)?;
-        // What was found of blocks judged before is not kept, so they are judged again.
-        Workdir::clear_scratch(&storage)?;
-        let store = || open_store(request, &storage);
-        let set = request.storage(SET)?;
-        let of_blocks = set.folder().join(OF_BLOCKS);
-        let (kind, name) = (OutputKind::Snapshot, OF_BLOCKS.to_owned());
-        let outputs = taken.map(|_| Output { kind, storage: Arc::new(set), name });
-        let base = chain.tip_hash();
-        let joining = request.request(base, None, &storage, outputs.as_slice(), &store);
-        let dir = headers(&joining, None)?;
-        let undo = dir.undo(chain.tip_height(), &joining.search())?;
-        let compared = Arc::new(Compared { dir: &*dir, findings, undo });
-        let Joining::Whole(mut merged) = mergesync::run(&joining, compared)? else {
-            // Only peers' blocks are left for another engine.
-            return Err(InvalidError::BaseNotOnChain { base: *base }.into());
-        };
-        let (put, coins) = merged.write_out(&joining)?;
-        if let Some(taken) = taken {
-            coins::compare(request, &of_blocks, &taken.path, findings)?;
-        }
-        Ok(Proof {
-            at: tip_of(chain),
-            counts: merged.counts,
-            coins,
-            muhash: put.muhash.expect("it was asked for"),
-            hash_serialized_3: put.hash_serialized_3,
-            scripts: merged.judged.scripts,
-            by_hints: false,
-        })
-    }
-
-    /// Looks at the stored blocks that are not on a chain.
-    fn look_beside(
-        &self,
-        files: &BlockFiles,
-        chain: Option<&HeaderChain>,
-        verified: &mut Verified,
-    ) -> Result<(), SyncError> {
-        let Self { request, findings, index } = *self;
-        let is_beside = |block: KnownBlock| {
-            chain.is_none_or(|chain| chain.hash(block.height) != Some(&block.hash))
-        };
-        let beside = index.stored(request, &is_beside)?;
-        let chains = by_chain(beside, &|stored| index.chain_to(&stored.block.hash));
-        for (chain, mut blocks) in chains {
-            Survey::new(request, files, findings, &chain, true)?.look_at(&mut blocks)?;
-            verified.looked_at += blocks.len() as u64;
-        }
-        Ok(())
-    }
+    let harms = [
+        Kind::FileRecord,
+        Kind::IndexDamaged,
+        Kind::IndexFlag,
+        Kind::IndexStatus,
+        Kind::MarkedInvalid,
+        Kind::WitnessMark,
+    ];
+    let mut all = findings.into_all();
+    all.retain(|finding| harms.contains(&finding.kind));
+    Ok(all)
 }
 
 fn tip_of(chain: &HeaderChain) -> KnownBlock {

@@ -95,6 +95,18 @@ pub enum Warning {
         /// A folder on it.
         folder: String,
     },
+    /// Should something be wrong with a node, there is too little room to find it in any order of blocks.
+    LittleRoomToFind {
+        /// Bytes that would be needed, at most.
+        needed: u64,
+        /// Bytes free.
+        free: u64,
+    },
+    /// Something of a node is wrong, which is known before the rest was looked at.
+    WrongAlready {
+        /// What.
+        what: String,
+    },
     /// There may be too little room for files of proofs.
     LittleRoomForProofs {
         /// Their folder.
@@ -287,6 +299,15 @@ impl Display for Warning {
                 "{folder} is on a disk that makes no new names durable when it is asked to, as some in a network: \
                  after a power cut see that what was written is there before you rely on it"
             ),
+            Self::LittleRoomToFind { needed, free } => write!(
+                f,
+                "the work folder is on a disk with {free} bytes free. Should something be wrong, up to {needed} are \
+                 needed to name it in the shortest time: with less, blocks are connected one after the other, by the \
+                 engine utxo, which takes longer. Another --workdir may have more room"
+            ),
+            Self::WrongAlready { what } => {
+                write!(f, "something is wrong already: {what}. The rest is looked at, too, and all is told at the end")
+            }
             Self::LittleRoomForProofs { folder, needed, free } => write!(
                 f,
                 "{folder} is on a disk with {free} bytes free, and proofs of so many blocks may take \

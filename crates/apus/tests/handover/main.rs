@@ -5,7 +5,7 @@
 //! experiments with one. Each finding is a test here: [`written`] and [`reindex`] are those that must
 //! work, [`last`] takes nodes back over all that they keep, [`absent`] looks for those that must
 //! not be with readers of its own, [`refusals`] holds that no node's coins are touched unasked, and
-//! [`kills`] ends runs at any moment. `invalid` is about blocks that a node stored and refused, `verify` about what a node believes.
+//! [`kills`] ends runs at any moment. `invalid` is about blocks that a node stored and refused, `verify` about what a node believes, `lies` about what its index says.
 //! [`soak`] has nodes live on every kind of folder for as long as wanted.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a failure here is a failed test")]
@@ -20,6 +20,8 @@ mod invalid;
 mod judge;
 mod kills;
 mod last;
+#[cfg(feature = "kernel")]
+mod lies;
 mod lived;
 mod refusals;
 mod reindex;

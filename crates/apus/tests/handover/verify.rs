@@ -20,14 +20,14 @@ use std::path::{Path, PathBuf};
 const VERIFY: &str = "verify --chain regtest --datadir node --progress none --report report.json";
 
 /// What was found, by kind.
-fn findings(desk: &Desk) -> BTreeMap<String, Value> {
+pub(crate) fn findings(desk: &Desk) -> BTreeMap<String, Value> {
     let report = desk.json("report.json");
     let all = report["findings"].as_array().unwrap().clone();
     all.into_iter().map(|it| (it["kind"].as_str().unwrap().to_owned(), it)).collect()
 }
 
 /// Verifies, and gives what was found; the exit code goes with it, and nothing is left behind.
-fn verify(desk: &Desk, options: &str) -> BTreeMap<String, Value> {
+pub(crate) fn verify(desk: &Desk, options: &str) -> BTreeMap<String, Value> {
     if desk.has("report.json") {
         desk.remove("report.json");
     }
@@ -47,7 +47,7 @@ fn verify(desk: &Desk, options: &str) -> BTreeMap<String, Value> {
     found
 }
 
-fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+pub(crate) fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -523,11 +523,17 @@ fn what_cannot_be_is_said_before_anything_is_written() {
     let (desk, _) = fixture(REGTEST);
     fs::create_dir(desk.path("mine")).unwrap();
     desk.write("mine/letter.txt", b"dear");
+    // Names that a verification uses as well.
+    fs::create_dir(desk.path("coins")).unwrap();
+    desk.write("coins/coins.dat", b"a snapshot of somebody's");
+    fs::create_dir_all(desk.path("set/set")).unwrap();
     let before = files(&desk.path(""));
     for (options, said) in [
         ("--assumevalid 0", "--validation assumevalid"),
         ("--workdir node/regtest/work", "where nothing is written"),
         ("--workdir mine", "letter.txt"),
+        ("--workdir coins", "coins.dat, which is no file of a verification"),
+        ("--workdir set", "set, which is no file of a verification"),
         ("--chain main", "use --chain regtest"),
     ] {
         let line = format!("verify --chain regtest --datadir node {options}");

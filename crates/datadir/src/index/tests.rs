@@ -4,7 +4,7 @@ use super::*;
 use crate::files::BlockFiles;
 use crate::leveldb::{DatabaseWriter, WriterOptions};
 use crate::testing::{fixtures, index_entries};
-use apus_chain::{Network, write_varint};
+use apus_chain::{Header, Network, write_varint};
 use apus_storage::DirStorage;
 use std::collections::BTreeMap;
 use std::fs;
@@ -42,6 +42,30 @@ fn a_nodes_index_leads_to_every_block() {
     }
     let tip = "38bf44cc63d060418252a96a0d3f5385d143770db29209d49cceb483193e872f";
     assert_eq!(entries[315].hash.to_string(), tip);
+}
+
+/// Beside its blocks a node says of each file what lies in it.
+#[test]
+fn what_an_index_says_of_files_is_read() {
+    let mut of_entries = FileInfo::default();
+    let rest = read_whole_index(&blocksdir(), &mut |entry| {
+        of_entries.add(entry.height, Header::parse(&entry.header).time);
+    })
+    .unwrap();
+    assert_eq!((rest.last_file, rest.flags), (Some(0), IndexFlags::default()));
+    let [(0, Some(info))] = rest.files.into_iter().collect::<Vec<_>>()[..] else {
+        panic!("a file")
+    };
+    assert_eq!(FileInfo { size: 0, undo_size: 0, ..info }, of_entries);
+    assert_eq!((info.blocks, info.height_last), (316, 315));
+    let files = BlockFiles::open(&blocksdir(), Network::Regtest.magic()).unwrap();
+    assert!((1..=files.bytes_total()).contains(&info.size), "{info:?}");
+    // What a node could not read is there, and says nothing.
+    let mut rest = IndexRest::default();
+    rest.take(b"f\x07\0\0\0", b"\x01");
+    rest.take(b"f\xff\xff\xff\xff", b"\x01");
+    rest.take(b"l", &[9, 0, 0, 0]);
+    assert_eq!((rest.files.len(), rest.files[&7], rest.last_file), (1, None, Some(9)));
 }
 
 #[test]

@@ -8,29 +8,18 @@
 //!
 //! The folder must be empty. The database counts once all of it is on the disk.
 
-use super::{KEY_BLOCK, STATUS_HAVE_DATA, STATUS_HAVE_UNDO};
+use super::{
+    FileInfo, KEY_BLOCK, KEY_FILE, KEY_FLAG, KEY_LAST_FILE, STATUS_HAVE_DATA, STATUS_HAVE_UNDO,
+    STATUS_OPT_WITNESS, VALID_SCRIPTS, VALID_TRANSACTIONS,
+};
 use crate::error::ErrorKind;
 use crate::leveldb::{DatabaseError, DatabaseWriter, WriterOptions};
 use crate::store::{BlockStore, BlockStoreError, StoredBlock};
 use apus_chain::{BlockHash, Header, write_compact_size, write_varint};
 use apus_storage::Storage;
 
-/// Scripts and all before them are valid (Core `chain.h`, `BLOCK_VALID_SCRIPTS`).
-const STATUS_VALID_SCRIPTS: u32 = 5;
-/// All transactions were seen and are well-formed (Core `chain.h`, `BLOCK_VALID_TRANSACTIONS`). As
-/// far as Core goes with the genesis block, which it never connects.
-const STATUS_VALID_TRANSACTIONS: u32 = 3;
-/// Checked with its witnesses (Core `chain.h`, `BLOCK_OPT_WITNESS`). Core wants it from segwit's
-/// activation on and does not mind it before.
-const STATUS_OPT_WITNESS: u32 = 128;
-
 /// What Core writes for a version (`chain.h`, `CDiskBlockIndex::DUMMY_VERSION`).
 const VERSION: u64 = 259_900;
-
-/// The first bytes of keys (Core `node/blockstorage.cpp`), in the order in which they are written.
-const KEY_FLAG: u8 = b'F';
-const KEY_FILE: u8 = b'f';
-const KEY_LAST_FILE: u8 = b'l';
 
 /// The flag of a node that has removed block files.
 const PRUNED: &[u8] = b"prunedblockfiles";
@@ -151,7 +140,7 @@ fn entries(
 
 /// How far the block at a height was validated.
 fn validity(height: u32) -> u32 {
-    let validity = if height == 0 { STATUS_VALID_TRANSACTIONS } else { STATUS_VALID_SCRIPTS };
+    let validity = if height == 0 { VALID_TRANSACTIONS } else { VALID_SCRIPTS };
     validity | STATUS_OPT_WITNESS
 }
 
@@ -241,46 +230,7 @@ impl Chain {
     fn add_stored(&mut self, height: u32, stored: &StoredBlock) -> Result<(), IndexWriteError> {
         self.add(height, &stored.header, stored.tx_count)?;
         // A store tells of no block beyond its files.
-        self.files[stored.block.file as usize].add(height, stored);
+        self.files[stored.block.file as usize].add(height, Header::parse(&stored.header).time);
         Ok(())
-    }
-}
-
-/// What Core keeps of a block file and its undo file (`node/blockstorage.h`, `CBlockFileInfo`).
-#[derive(Default, Clone, Copy)]
-struct FileInfo {
-    blocks: u32,
-    /// Lengths in bytes.
-    size: u64,
-    undo_size: u64,
-    height_first: u32,
-    height_last: u32,
-    /// Least and greatest time of a header.
-    time_first: u32,
-    time_last: u32,
-}
-
-impl FileInfo {
-    /// Adds a block above those added before.
-    fn add(&mut self, height: u32, stored: &StoredBlock) {
-        let time = Header::parse(&stored.header).time;
-        if self.blocks == 0 {
-            (self.height_first, self.time_first) = (height, time);
-        }
-        self.blocks += 1;
-        self.height_last = height;
-        self.time_first = self.time_first.min(time);
-        self.time_last = self.time_last.max(time);
-    }
-
-    fn write(&self, out: &mut Vec<u8>) {
-        let small = |number: u32| u64::from(number);
-        let heights = [small(self.height_first), small(self.height_last)];
-        let times = [small(self.time_first), small(self.time_last)];
-        for number in
-            [small(self.blocks), self.size, self.undo_size].iter().chain(&heights).chain(&times)
-        {
-            write_varint(out, *number);
-        }
     }
 }

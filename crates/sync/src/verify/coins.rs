@@ -225,7 +225,7 @@ fn named(path: &Path, error: SnapshotError) -> SyncError {
 
 type Coins = SnapshotReader<BufReader<File>>;
 
-fn open(path: &Path, network: Option<Network>) -> Result<Coins, SyncError> {
+pub(super) fn open(path: &Path, network: Option<Network>) -> Result<Coins, SyncError> {
     let file = File::open(path).map_err(at(path))?;
     let file = BufReader::with_capacity(1 << 20, file);
     SnapshotReader::new(file, network).map_err(|error| named(path, error))
@@ -281,10 +281,10 @@ pub(super) fn compare(
 }
 
 /// A coin of a snapshot.
-struct OneCoin {
-    outpoint: OutPoint,
-    height: u32,
-    bytes: Vec<u8>,
+pub(super) struct OneCoin {
+    pub(super) outpoint: OutPoint,
+    pub(super) height: u32,
+    pub(super) bytes: Vec<u8>,
 }
 
 impl OneCoin {
@@ -295,7 +295,10 @@ impl OneCoin {
     }
 }
 
-fn next(reader: &mut SnapshotReader<impl Read>, path: &Path) -> Result<Option<OneCoin>, SyncError> {
+pub(super) fn next(
+    reader: &mut SnapshotReader<impl Read>,
+    path: &Path,
+) -> Result<Option<OneCoin>, SyncError> {
     let coin = reader.next_coin().map_err(|error| named(path, error))?;
     Ok(coin.map(|SnapshotCoin { outpoint, coin, bytes, .. }| OneCoin {
         outpoint,

@@ -12,6 +12,16 @@ pub enum FindingKind {
     IndexDamaged,
     /// An entry of the index says what is not so.
     IndexEntry,
+    /// What the index says of how far a block came contradicts itself, or what it says of another block.
+    IndexStatus,
+    /// The index lacks a mark without which a node does not start.
+    WitnessMark,
+    /// The index says of a block file what is not so.
+    FileRecord,
+    /// A flag of the index is not right.
+    IndexFlag,
+    /// The index marks a block as invalid, and it obeys every rule.
+    MarkedInvalid,
     /// The index has a block, and it is not where it should be.
     BlockMissing,
     /// The bytes of a block are not those of its header.
@@ -46,6 +56,11 @@ impl FindingKind {
         match self {
             Self::IndexDamaged => "index_damaged",
             Self::IndexEntry => "index_entry",
+            Self::IndexStatus => "index_status",
+            Self::WitnessMark => "witness_mark",
+            Self::FileRecord => "file_record",
+            Self::IndexFlag => "index_flag",
+            Self::MarkedInvalid => "marked_invalid",
             Self::BlockMissing => "block_missing",
             Self::BlockDamaged => "block_damaged",
             Self::BlockInvalid => "block_invalid",
@@ -62,12 +77,29 @@ impl FindingKind {
         }
     }
 
-    /// What the node's operator can do about it.
-    pub const fn remedy(self) -> &'static str {
+    /// What the node's operator can do about any of the kind.
+    const fn remedy(self) -> &'static str {
         match self {
-            Self::IndexDamaged | Self::IndexEntry | Self::BlockMissing | Self::BlockDamaged => {
+            Self::IndexDamaged
+            | Self::IndexEntry
+            | Self::IndexStatus
+            | Self::BlockMissing
+            | Self::BlockDamaged => {
                 "restore the folder, or start the node with -reindex, which goes through its block files \
                  anew and downloads what is missing"
+            }
+            Self::WitnessMark => {
+                "the node does not start on such an index: start it with -reindex, which makes the index anew"
+            }
+            Self::FileRecord => {
+                "do not start the node as it is: it may write over blocks that it has, or remove them. Start it \
+                 with -reindex, which makes the index anew, or restore the folder"
+            }
+            Self::IndexFlag => {
+                "start the node with -reindex, which makes the index anew; with -prune it also starts as it is"
+            }
+            Self::MarkedInvalid => {
+                "the node does not go on over this block: bitcoind -reindex forgets such marks"
             }
             Self::BlockInvalid => {
                 "the node took an invalid block for valid: see that its program and machine are sound"
@@ -99,6 +131,20 @@ pub struct Finding {
     pub count: u64,
     /// The first of them.
     pub first: Found,
+}
+
+impl Finding {
+    /// What the node's operator can do about it.
+    pub fn remedy(&self) -> String {
+        match (self.kind, self.first.hash) {
+            (FindingKind::MarkedInvalid, Some(hash)) => format!(
+                "the node does not go on over this block: start it, and give bitcoin-cli reconsiderblock {hash} (blocks \
+                 above it lose the mark, too; other branches need the same), or start it with -reindex, which forgets \
+                 all such marks. If you gave invalidateblock yourself, the node does what you wanted"
+            ),
+            (kind, _) => kind.remedy().to_owned(),
+        }
+    }
 }
 
 /// One thing that was found, as precisely as is known.
@@ -173,6 +219,11 @@ impl Findings {
     pub(super) fn has(&self, kinds: &[FindingKind]) -> bool {
         let all = self.all();
         kinds.iter().any(|kind| all.contains_key(kind))
+    }
+
+    /// One of those that were found, if any was.
+    pub(super) fn first(&self) -> Option<Finding> {
+        self.all().values().next().cloned()
     }
 
     pub(super) fn is_empty(&self) -> bool {

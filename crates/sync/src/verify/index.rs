@@ -1,13 +1,15 @@
 //! [`NodeIndex`]: what a node's block index says, with every header checked by the rules.
 
 use super::Verify;
+use super::file_records::Stored as StoredInFiles;
 use super::finding::{FindingKind, Findings, Found};
+use super::status::{Parent, Past, contradiction, lacks_witness_mark};
 use crate::error::{SourceError, SyncError};
 use crate::progress::{Event, Phase, stop_if_interrupted};
-use apus_chain::{BlockHash, HeaderChain, HeaderTree, Height, HeightRange, KnownBlock};
+use apus_chain::{BlockHash, HeaderChain, HeaderId, HeaderTree, Height, HeightRange, KnownBlock};
 use apus_datadir::{
-    IndexEntry, IndexError, STATUS_FAILED, VALID_SCRIPTS, read_index, read_index_flags,
-    read_whole_index,
+    BlockFiles, IndexEntry, IndexError, IndexRest, STATUS_FAILED, VALID_CHAIN, VALID_SCRIPTS,
+    VALID_TRANSACTIONS, read_index, read_whole_index,
 };
 use std::ops::ControlFlow;
 
@@ -22,10 +24,21 @@ pub(super) struct NodeIndex {
     pub(super) best: BlockHash,
     /// The node removed block files.
     pub(super) pruned: bool,
+    /// Of the headers of more work than that tip has the one of the most that the node takes for invalid.
+    shunned: Option<BlockHash>,
+    /// Where the genesis block lies, if the index says it.
+    pub(super) genesis: Option<(u32, u64)>,
+    /// What it says of each header, by the header's id in the tree.
+    statuses: Vec<u32>,
+    /// How many entries of blocks it has.
+    entries: u32,
+    /// What it says besides, and what lies in files by its entries.
+    rest: IndexRest,
+    in_files: StoredInFiles,
 }
 
 /// A block that the index says is stored.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stored {
     pub(super) block: KnownBlock,
     /// How many transactions it has.
@@ -81,39 +94,86 @@ impl NodeIndex {
     }
 
     fn read_headers(request: &Verify<'_>, findings: &Findings) -> Result<Self, Stop> {
-        let blocksdir = request.blocksdir();
-        let pruned = read_index_flags(&blocksdir)?.pruned;
         let mut tree = HeaderTree::new(request.params, request.now);
         // Of each height all are there before those of the next.
         tree.set_orphans_max(0);
-        let mut best = (0, request.params.genesis_hash);
-        let (mut start, mut highest, mut entries) = (0, 0, 0u32);
+        let mut reading = Reading {
+            request,
+            findings,
+            tree,
+            statuses: Vec::new(),
+            past: Past { pruned: false, snapshot: request.began_with_snapshot() },
+            best: (0, request.params.genesis_hash),
+            shunned: (0, BlockHash::ZERO),
+            genesis: None,
+        };
+        let blocksdir = request.blocksdir();
+        let (mut rest, mut in_files) = (IndexRest::default(), StoredInFiles::default());
+        let (mut start, mut highest, mut entries, mut gone) = (0, 0, 0u32, false);
         while start <= highest {
             let range = stretch(start, entries);
             let mut found: Vec<IndexEntry> = Vec::new();
-            let visit = &mut |entry: IndexEntry| {
-                highest = highest.max(entry.height);
-                entries = entries.saturating_add(u32::from(start == 0));
-                if range.contains(entry.height) {
-                    found.push(entry);
-                }
-                ControlFlow::Continue(())
-            };
-            match start {
-                0 => read_whole_index(&blocksdir, visit)?,
-                _ => read_index(&blocksdir, visit)?,
+            if start == 0 {
+                rest = read_whole_index(&blocksdir, &mut |entry| {
+                    highest = highest.max(entry.height);
+                    entries = entries.saturating_add(1);
+                    gone |= entry.tx_count > 0 && entry.data.is_none();
+                    in_files.add(&entry);
+                    if range.contains(entry.height) {
+                        found.push(entry);
+                    }
+                })?;
+                reading.past.pruned = rest.flags.pruned;
+            } else {
+                read_index(&blocksdir, &mut |entry| {
+                    if range.contains(entry.height) {
+                        found.push(entry);
+                    }
+                    ControlFlow::Continue(())
+                })?;
             }
             stop_if_interrupted(request.interrupt)?;
             found.sort_unstable_by_key(|entry| (entry.height, entry.hash));
-            for entry in found {
-                let work = take_header(request, &mut tree, &entry, findings);
-                if let Some(work) = work.filter(|work| is_connected(&entry) && *work > best.0) {
-                    best = (work, entry.hash);
-                }
-            }
+            found.iter().for_each(|entry| reading.take(entry));
             start = range.end;
         }
-        Ok(Self { tree, best: best.1, pruned })
+        if entries > 0 {
+            reading.expect_genesis();
+        }
+        if reading.past.pruned && !gone && entries > 0 {
+            let what = "it says that the node has removed block files, and has a place of every block: the node does not \
+                        start without -prune";
+            let found = Found::new(what).of(&blocksdir.join("index"));
+            findings.add(FindingKind::IndexFlag, found);
+        }
+        let Reading { tree, statuses, past: Past { pruned, .. }, best, shunned, genesis, .. } =
+            reading;
+        let shunned = (shunned.0 > best.0).then_some(shunned.1);
+        let genesis = genesis.and_then(|entry| entry.data);
+        let best = best.1;
+        Ok(Self { tree, best, pruned, shunned, genesis, statuses, entries, rest, in_files })
+    }
+
+    /// Holds what the index says of block files against them.
+    pub(super) fn compare_files(&self, files: &BlockFiles, findings: &Findings) {
+        // A node that has written nothing yet begins anew.
+        if self.entries > 0 {
+            self.in_files.compare(&self.rest, files, findings);
+        }
+    }
+
+    /// Of the chain of the most work, which the node takes for invalid, the lowest block that it takes for that; none
+    /// where it has connected one of as much work.
+    pub(super) fn shunned(&self) -> Option<Shunned> {
+        let tip = self.tree.find(&self.shunned?)?;
+        let of_chain = self.tree.lineage_of(tip).take_while(|id| {
+            let status = self.statuses.get(id.index()).copied().unwrap_or_default();
+            status & STATUS_FAILED != 0
+        });
+        let (count, root) = of_chain.fold((0, tip), |(count, _), id| (count + 1, id));
+        let height = self.tree.connected(root)?.height;
+        let root = KnownBlock { height, hash: *self.tree.hash(root) };
+        Some(Shunned { root, count })
     }
 
     /// The chain up to a block.
@@ -132,14 +192,24 @@ impl NodeIndex {
         let mut on_chain = OnChain::default();
         let index = request.blocksdir().join("index");
         self.each(request, &mut |entry| {
-            if entry.height == 0 || chain.hash(entry.height) != Some(&entry.hash) {
+            if chain.hash(entry.height) != Some(&entry.hash) {
                 return;
             }
             let found = |what| Found::new(what).block(block_of(&entry)).of(&index);
+            if lacks_witness_mark(&entry, request.params) {
+                findings.add(FindingKind::WitnessMark, found(NO_WITNESS_MARK));
+            }
+            if entry.height == 0 {
+                return;
+            }
             on_chain.transactions += u64::from(entry.tx_count);
-            if entry.validity() < VALID_SCRIPTS || entry.status & STATUS_FAILED != 0 {
+            if entry.status & STATUS_FAILED != 0 {
                 let what =
-                    "the node's coins are at a block above it, and it is not marked as valid";
+                    "the node's coins are at it or a block above it, and it is marked as invalid";
+                findings.add(FindingKind::MarkedInvalid, found(what));
+            } else if entry.validity() < VALID_SCRIPTS {
+                let what =
+                    "the node's coins are at it or a block above it, and it is not marked as valid";
                 findings.add(FindingKind::IndexEntry, found(what));
             }
             if entry.data.is_none() {
@@ -154,6 +224,30 @@ impl NodeIndex {
             }
         })?;
         Ok(on_chain)
+    }
+
+    /// Holds the marks of blocks beside a chain against what a node writes.
+    pub(super) fn beside_chain(
+        &self,
+        request: &Verify<'_>,
+        chain: Option<&HeaderChain>,
+        findings: &Findings,
+    ) -> Result<(), SyncError> {
+        let index = request.blocksdir().join("index");
+        self.each(request, &mut |entry| {
+            let is_on = chain.is_some_and(|chain| chain.hash(entry.height) == Some(&entry.hash));
+            if is_on || entry.height == 0 || entry.data.is_none() {
+                return;
+            }
+            let found = |what| Found::new(what).block(block_of(&entry)).of(&index);
+            if lacks_witness_mark(&entry, request.params) && entry.status & STATUS_FAILED == 0 {
+                findings.add(FindingKind::WitnessMark, found(NO_WITNESS_MARK));
+            }
+            if entry.validity() >= VALID_CHAIN && entry.undo.is_none() {
+                let what = "it is marked as connected, and the index has no place of its undo data";
+                findings.add(FindingKind::IndexStatus, found(what));
+            }
+        })
     }
 
     /// The blocks that are stored, and are wanted.
@@ -228,32 +322,117 @@ fn is_connected(entry: &IndexEntry) -> bool {
     entry.validity() >= VALID_SCRIPTS && entry.status & STATUS_FAILED == 0
 }
 
-/// Takes a header by the rules, and compares what the index says of it. The work of the chain up to it, if
-/// it is what the index says.
-fn take_header(
-    request: &Verify<'_>,
-    tree: &mut HeaderTree,
-    entry: &IndexEntry,
-    findings: &Findings,
-) -> Option<u128> {
-    let what = match tree.accept(&entry.header) {
-        Err(_) if entry.status & STATUS_FAILED != 0 => return None,
-        Err(error) => format!("its header: {error}"),
-        Ok(accepted) => {
-            let id = accepted.id();
-            match tree.connected(id) {
-                _ if *tree.hash(id) != entry.hash => {
-                    format!("its header is that of block {}", tree.hash(id))
-                }
-                Some(header) if header.height == entry.height => return Some(header.chain_work),
-                Some(header) => format!("its height is {}", header.height),
-                None => "it follows no block".to_owned(),
-            }
+const NO_WITNESS_MARK: &str = "it is of a height from segwit on, and has no mark that its witnesses were stored: a node \
+                               that has connected it does not start";
+
+/// A chain of more work than the node has connected, which it takes for invalid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shunned {
+    /// The lowest block that is marked.
+    pub(super) root: KnownBlock,
+    /// How many are.
+    pub(super) count: u64,
+}
+
+/// An index while its entries are read, by ascending height.
+struct Reading<'a> {
+    request: &'a Verify<'a>,
+    findings: &'a Findings,
+    tree: HeaderTree,
+    statuses: Vec<u32>,
+    past: Past,
+    /// Work and hash: of the best that was connected, and of the best that is taken for invalid.
+    best: (u128, BlockHash),
+    shunned: (u128, BlockHash),
+    genesis: Option<IndexEntry>,
+}
+
+impl Reading<'_> {
+    fn add(&self, kind: FindingKind, block: KnownBlock, what: String) {
+        let index = self.request.blocksdir().join("index");
+        self.findings.add(kind, Found::new(what).block(block).of(&index));
+    }
+
+    fn take(&mut self, entry: &IndexEntry) {
+        let Some((id, work)) = self.take_header(entry) else { return };
+        if self.statuses.len() <= id.index() {
+            self.statuses.resize(id.index() + 1, 0);
         }
-    };
-    let index = request.blocksdir().join("index");
-    findings.add(FindingKind::IndexEntry, Found::new(what).block(block_of(entry)).of(&index));
-    None
+        let parent = self.parent(id);
+        // A node that starts takes what descends from an invalid block for invalid (Core
+        // `node/blockstorage.cpp`, `LoadBlockIndex`).
+        let failed = (entry.status | parent.map_or(0, |it| it.status)) & STATUS_FAILED;
+        self.statuses[id.index()] = entry.status | failed;
+        if entry.height == 0 {
+            self.genesis = Some(entry.clone());
+            return;
+        }
+        if let Some(what) = contradiction(entry, parent, self.past) {
+            self.add(FindingKind::IndexStatus, block_of(entry), what);
+        }
+        let best = match failed {
+            0 if is_connected(entry) => &mut self.best,
+            0 => return,
+            _ => &mut self.shunned,
+        };
+        if work > best.0 {
+            *best = (work, entry.hash);
+        }
+    }
+
+    fn parent(&self, id: HeaderId) -> Option<Parent> {
+        let parent = self.tree.connected(id)?.parent?;
+        let (height, status) =
+            (self.tree.connected(parent)?.height, *self.statuses.get(parent.index())?);
+        Some(Parent { height, status })
+    }
+
+    /// Takes a header by the rules, and compares what the index says of it. Its id, and the work of the chain up to
+    /// it, if it is what the index says.
+    fn take_header(&mut self, entry: &IndexEntry) -> Option<(HeaderId, u128)> {
+        let what = match self.tree.accept(&entry.header) {
+            Err(_) if entry.status & STATUS_FAILED != 0 => return None,
+            Err(error) => format!("its header: {error}"),
+            Ok(accepted) => {
+                let id = accepted.id();
+                match self.tree.connected(id) {
+                    _ if *self.tree.hash(id) != entry.hash => {
+                        format!("its header is that of block {}", self.tree.hash(id))
+                    }
+                    Some(header) if header.height == entry.height => {
+                        return Some((id, header.chain_work));
+                    }
+                    Some(header) => format!("its height is {}", header.height),
+                    None => "it follows no block".to_owned(),
+                }
+            }
+        };
+        self.add(FindingKind::IndexEntry, block_of(entry), what);
+        None
+    }
+
+    /// A node does not start without the genesis block, or goes nowhere from it.
+    fn expect_genesis(&self) {
+        let hash = self.request.params.genesis_hash;
+        let what = match &self.genesis {
+            None => {
+                "the index has no entry of the genesis block: the node does not start".to_owned()
+            }
+            Some(entry) if entry.status & STATUS_FAILED != 0 => {
+                "the genesis block is marked as invalid".to_owned()
+            }
+            Some(entry) if entry.tx_count != 1 || entry.validity() < VALID_TRANSACTIONS => format!(
+                "the genesis block has validity level {} and {} transactions, and a node sets level 3 and one",
+                entry.validity(),
+                entry.tx_count
+            ),
+            Some(entry) if entry.data.is_none() && !self.past.pruned => {
+                "the index has no place of the genesis block".to_owned()
+            }
+            Some(_) => return,
+        };
+        self.add(FindingKind::IndexStatus, KnownBlock { height: 0, hash }, what);
+    }
 }
 
 #[cfg(test)]

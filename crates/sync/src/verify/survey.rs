@@ -7,8 +7,8 @@ use super::index::Stored;
 use crate::error::SyncError;
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
 use crate::supply::expect_no_more;
-use apus_chain::{BlockBytes, BlockChecker, BlockContext, BlockUndo, Header, HeaderChain};
-use apus_chain::{Height, ScriptChecks};
+use apus_chain::{BlockBytes, BlockChecker, BlockContext, BlockHash, BlockUndo, Header};
+use apus_chain::{HeaderChain, Height, KnownBlock, ScriptChecks};
 use apus_datadir::{BlockFiles, BlockLocation, BlockReader, RevError, UndoFiles};
 use apus_engine::script::ScriptPool;
 use apus_engine::swiftsync::{FullyError, JudgeByUndo};
@@ -29,6 +29,8 @@ pub(super) struct Survey<'a> {
     chain: &'a HeaderChain,
     /// By the coins that undo data name.
     judge: Option<JudgeByUndo<'a>>,
+    /// Blocks that the index marks as invalid, and that break a rule.
+    marked_rightly: Mutex<Vec<BlockHash>>,
 }
 
 impl<'a> Survey<'a> {
@@ -48,7 +50,48 @@ impl<'a> Survey<'a> {
             let scripts = any.then(|| ScriptPool::new(0)).transpose()?;
             judge = Some(JudgeByUndo { params: request.params, chain, assumed, scripts });
         }
-        Ok(Self { request, files, findings, chain, judge })
+        let marked_rightly = Mutex::default();
+        Ok(Self { request, files, findings, chain, judge, marked_rightly })
+    }
+
+    /// What judges blocks by coins.
+    pub(super) fn judge(&self) -> Option<&JudgeByUndo<'a>> {
+        self.judge.as_ref()
+    }
+
+    /// Blocks that were looked at, are marked as invalid, and break a rule.
+    pub(super) fn into_marked_rightly(self) -> Vec<BlockHash> {
+        self.marked_rightly.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives a block to `each`, if it is there and obeys its own rules.
+    pub(super) fn with_block(
+        &self,
+        stored: &Stored,
+        each: &mut dyn FnMut(&BlockBytes<'_>) -> Result<(), SyncError>,
+    ) -> Result<(), SyncError> {
+        let (file, offset) = stored.data;
+        let Ok(Some(place)) = self.files.locate(file, offset) else { return Ok(()) };
+        let (mut checker, mut taken) = (BlockChecker::new(), Ok(()));
+        let read = BlockReader::new(self.files, 1).read(&mut [(0, place)], &mut |_, _, raw| {
+            if let Ok(block) = checker.check(raw, &self.context(stored)) {
+                taken = each(&block);
+            }
+            ControlFlow::Break(())
+        });
+        // What cannot be read was found before.
+        read.map_or(Ok(()), |()| taken)
+    }
+
+    fn context(&self, stored: &Stored) -> BlockContext<'_> {
+        let KnownBlock { height, hash } = stored.block;
+        BlockContext {
+            params: self.request.params,
+            height,
+            hash,
+            median_time_past: self.chain.median_time_past(height - 1).unwrap_or_default(),
+            verifier: self.request.verifier,
+        }
     }
 
     /// Looks at `blocks`, which are of its chain, on all threads.
@@ -163,22 +206,17 @@ impl Survey<'_> {
         checker: &mut BlockChecker,
         files: &mut Option<UndoFiles>,
     ) -> Result<(), SyncError> {
-        let Stored { block, tx_count, undo, connected, failed, .. } = *stored;
-        let context = BlockContext {
-            params: self.request.params,
-            height: block.height,
-            hash: block.hash,
-            median_time_past: self.chain.median_time_past(block.height - 1).unwrap_or_default(),
-            verifier: self.request.verifier,
-        };
-        let checked = checker.check(raw, &context);
+        let Stored { tx_count, undo, connected, failed, .. } = *stored;
+        let checked = checker.check(raw, &self.context(stored));
         let checked = checked.and_then(|block| expect_no_more(&block, raw).map(|()| block));
         let block = match checked {
             Ok(block) => block,
             Err(error) => {
                 if error.is_damage() {
                     self.about_block(FindingKind::BlockDamaged, stored, error);
-                } else if !failed {
+                } else if failed {
+                    self.mark_is_right(stored);
+                } else {
                     self.about_block(FindingKind::BlockInvalid, stored, error);
                 }
                 return Ok(());
@@ -189,12 +227,17 @@ impl Survey<'_> {
             let what = format!("it says {tx_count} transactions, and the block has {found}");
             self.add(FindingKind::IndexEntry, stored, Found::new(what));
         }
-        let Some(undo) = undo.filter(|_| !failed) else { return Ok(()) };
+        let Some(undo) = undo else { return Ok(()) };
         let Some(undo) = self.read_undo(stored, &block, undo, files) else { return Ok(()) };
         match &self.judge {
-            Some(judge) if connected => self.judge(judge, stored, &block, &undo),
+            Some(judge) if connected || failed => self.judge_by(judge, stored, &block, &undo),
             _ => Ok(()),
         }
+    }
+
+    fn mark_is_right(&self, stored: &Stored) {
+        let mut all = self.marked_rightly.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(stored.block.hash);
     }
 
     /// Reads the undo data of a block; nothing, and a finding, where they are of no use.
@@ -225,7 +268,7 @@ impl Survey<'_> {
         None
     }
 
-    fn judge(
+    fn judge_by(
         &self,
         judge: &JudgeByUndo<'_>,
         stored: &Stored,
@@ -233,7 +276,12 @@ impl Survey<'_> {
         undo: &[u8],
     ) -> Result<(), SyncError> {
         match judge.judge(block, undo) {
+            Ok(()) if stored.failed => {
+                let what = "the index marks it as invalid, and it obeys every rule, if its undo data are right";
+                self.add(FindingKind::MarkedInvalid, stored, Found::new(what));
+            }
             Ok(()) => {}
+            Err(FullyError::Refused { .. }) if stored.failed => self.mark_is_right(stored),
             Err(FullyError::Undo { what, .. }) => {
                 self.add(FindingKind::UndoWrong, stored, Found::new(what));
             }

@@ -1,0 +1,343 @@
+//! [`Work`]: how a node is verified once its coins and its index are read.
+
+use super::coins::{self, Taken};
+use super::compared::Compared;
+use super::finding::{FindingKind, Findings, Found};
+use super::heads::{Heads, is_genesis, look_at_heads};
+use super::index::{NodeIndex, Stored};
+use super::survey::{Survey, by_chain};
+use super::{JOIN, PROOF, Proof, SET, Verified, Verify};
+use super::{is_about_node, marked, open_store, remove, tip_of};
+use crate::best_chain::headers;
+use crate::connect;
+use crate::error::{InvalidBlock, InvalidError, SourceError, SyncError};
+use crate::mergesync::{self, Joining};
+use crate::request::{Engine, HintsInput, Output, OutputKind};
+use crate::run::{run, without_hints};
+use crate::workdir::Workdir;
+use crate::workdir::record::Record;
+use apus_chain::{BlockHash, HeaderChain, KnownBlock};
+use apus_datadir::BlockFiles;
+use apus_engine::swiftsync::aggregate::AggregateKind;
+use apus_storage::DirStorage;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The snapshot of the coins that the blocks leave.
+const OF_BLOCKS: &str = "coins.dat";
+
+/// What is verified by.
+pub(super) struct Work<'a> {
+    pub(super) request: &'a Verify<'a>,
+    pub(super) findings: &'a Findings,
+    pub(super) index: &'a NodeIndex,
+    /// Blocks that the index marks as invalid, and that break a rule.
+    pub(super) marked_rightly: Mutex<HashSet<BlockHash>>,
+}
+
+impl Work<'_> {
+    pub(super) fn verify(
+        &self,
+        taken: Option<Taken>,
+        verified: &mut Verified,
+    ) -> Result<(), SyncError> {
+        let Self { request, index, findings, .. } = *self;
+        let files = BlockFiles::open(&request.blocksdir(), request.params.network.magic())
+            .map_err(SourceError::from)?;
+        index.compare_files(&files, findings);
+        self.look_at_genesis(&files);
+        verified.tip = index.chain_to(&index.best).map(|chain| tip_of(&chain));
+        let base = self.base(taken.as_ref());
+        let chain = index.chain_to(&base).filter(|chain| chain.tip_height() > 0);
+        let at_tip = |taken: &&Taken| {
+            chain.as_ref().is_some_and(|chain| taken.info.base_hash == *chain.tip_hash())
+        };
+        let coins = taken.as_ref().filter(at_tip);
+        let proven = match &chain {
+            Some(chain) => self.verify_chain(&files, taken.as_ref(), chain, verified)?,
+            None => {
+                verified.unproven = Some("the node has connected no block yet".to_owned());
+                false
+            }
+        };
+        self.look_beside(&files, chain.as_ref(), proven, coins, verified)?;
+        self.tell_shunned(verified);
+        Ok(())
+    }
+
+    /// Verifies the chain up to the coins. Tells whether its blocks were looked at: those of a node that pruned some
+    /// were not.
+    fn verify_chain(
+        &self,
+        files: &BlockFiles,
+        taken: Option<&Taken>,
+        chain: &HeaderChain,
+        verified: &mut Verified,
+    ) -> Result<bool, SyncError> {
+        let Self { request, findings, index, .. } = *self;
+        let on_chain = index.on_chain(request, chain, findings)?;
+        if index.pruned && on_chain.missing > 0 {
+            verified.pruned_below = Some(on_chain.stored_from);
+            let what = format!(
+                "the node has pruned its blocks below {}: that its coins are those which the chain \
+                 leaves only all blocks prove",
+                on_chain.stored_from
+            );
+            verified.unproven = Some(what);
+            return Ok(false);
+        }
+        if on_chain.missing == 0 && on_chain.without_undo == 0 {
+            let mut blocks = self.stored_on(chain)?;
+            let heads = look_at_heads(request, files, findings, &mut blocks)?;
+            drop(blocks);
+            let transactions = (heads == Heads::Unread).then_some(on_chain.transactions);
+            self.warn_of_found();
+            if heads != Heads::Wrong {
+                verified.proof = self.prove(taken, chain, transactions)?;
+            }
+        }
+        if verified.proof.is_none() {
+            self.diagnose(files, taken, chain, verified)?;
+        }
+        Ok(true)
+    }
+
+    /// Tells what is wrong already, before the hours that the rest takes.
+    fn warn_of_found(&self) {
+        if let Some(finding) = self.findings.first() {
+            let kind = finding.kind.name();
+            let what = format!("{kind}: {}", finding.first.what);
+            self.request.warn(what);
+        }
+    }
+
+    /// The blocks of a chain that are stored.
+    fn stored_on(&self, chain: &HeaderChain) -> Result<Vec<Stored>, SyncError> {
+        let is_on = |block: KnownBlock| chain.hash(block.height) == Some(&block.hash);
+        self.index.stored(self.request, &is_on)
+    }
+
+    fn look_at_genesis(&self, files: &BlockFiles) {
+        let params = self.request.params;
+        if let Some((file, offset)) = self.index.genesis
+            && !is_genesis(files, params, (file, offset))
+        {
+            let path = files.dir().join(format!("blk{file:05}.dat"));
+            let block = KnownBlock { height: 0, hash: params.genesis_hash };
+            let found = Found::new("the genesis block does not lie there").block(block);
+            self.findings.add(FindingKind::BlockDamaged, found.at(&path, offset));
+        }
+    }
+
+    pub(super) fn marked_rightly(&self, hash: BlockHash) {
+        self.marked_rightly.lock().unwrap_or_else(PoisonError::into_inner).insert(hash);
+    }
+
+    /// A chain of more work that the node does not go for, and of which it is not known whether it is invalid, leaves
+    /// something open.
+    fn tell_shunned(&self, verified: &mut Verified) {
+        let Some(shunned) = self.index.shunned() else { return };
+        let root = shunned.root;
+        let rightly = self.marked_rightly.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.findings.has(&[FindingKind::MarkedInvalid]) || rightly.contains(&root.hash) {
+            return;
+        }
+        let what = format!(
+            "the node takes block {} ({}) for invalid, and with it a chain of more work than it has connected. Whether \
+             it is could not be told. If you doubt it, start the node and give: bitcoin-cli reconsiderblock {}",
+            root.height, root.hash, root.hash
+        );
+        verified.unproven = Some(match verified.unproven.take() {
+            Some(before) => format!("{before}; and {what}"),
+            None => what,
+        });
+    }
+
+    /// The block that the node's coins are at; where that is not known, the one that it connected last.
+    fn base(&self, taken: Option<&Taken>) -> BlockHash {
+        let Some(taken) = taken else { return self.index.best };
+        let base = taken.info.base_hash;
+        if self.index.tree.find(&base).is_none() {
+            let what = "the coins are at this block, which the index does not have";
+            let found = Found { hash: Some(base), ..Found::new(what) };
+            let found = found.of(&self.request.chainstate());
+            self.findings.add(FindingKind::CoinsBlock, found);
+            return self.index.best;
+        }
+        base
+    }
+
+    /// Proves all in one pass by the coins and undo data of the node; nothing where that fails. The index has so many
+    /// transactions, if those of each block were not compared before.
+    fn prove(
+        &self,
+        taken: Option<&Taken>,
+        chain: &HeaderChain,
+        transactions: Option<u64>,
+    ) -> Result<Option<Proof>, SyncError> {
+        let request = self.request;
+        let Some(taken) = taken.filter(|taken| taken.info.base_hash == *chain.tip_hash()) else {
+            return Ok(None);
+        };
+        let joining = request.work.join(JOIN);
+        if joining.is_dir() && mergesync::has_begun(&DirStorage::private(&joining))? {
+            // An earlier start got further.
+            return Ok(None);
+        }
+        let storage = request.storage(PROOF)?;
+        let hints = Some(HintsInput::Snapshot(taken.path.clone()));
+        let store = || open_store(request, &storage);
+        let run_request = request.request(chain.tip_hash(), hints, &storage, &[], &store);
+        let outcome = match run(&run_request) {
+            Ok(outcome) => outcome,
+            Err(error) if is_about_node(&error) => {
+                remove(storage.folder())?;
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let is_same = outcome.aggregate == Some(AggregateKind::Coins)
+            && outcome.hash_serialized_3 == taken.info.hash_serialized_3.0
+            && transactions.is_none_or(|count| outcome.counts.transactions == count);
+        if !is_same {
+            remove(storage.folder())?;
+            return Ok(None);
+        }
+        Ok(Some(Proof {
+            at: tip_of(chain),
+            counts: outcome.counts,
+            coins: outcome.coins,
+            muhash: outcome.muhash.expect("it was asked for"),
+            hash_serialized_3: outcome.hash_serialized_3,
+            scripts: outcome.scripts,
+            by_hints: true,
+        }))
+    }
+
+    /// Finds what is wrong where the proof failed.
+    fn diagnose(
+        &self,
+        files: &BlockFiles,
+        taken: Option<&Taken>,
+        chain: &HeaderChain,
+        verified: &mut Verified,
+    ) -> Result<(), SyncError> {
+        let Self { request, findings, .. } = *self;
+        let mut blocks = self.stored_on(chain)?;
+        Survey::new(request, files, findings, chain, false)?.look_at(&mut blocks)?;
+        verified.looked_at += blocks.len() as u64;
+        drop(blocks);
+        use FindingKind as Kind;
+        let broken = [Kind::BlockMissing, Kind::BlockDamaged, Kind::BlockInvalid];
+        if findings.has(&broken) {
+            let what =
+                "blocks are missing or wrong: what those above them do to the coins is not known";
+            verified.unproven = Some(what.to_owned());
+            return Ok(());
+        }
+        match self.join(taken, chain) {
+            Ok(proof) => verified.proof = Some(proof),
+            Err(error) => {
+                let error = match error {
+                    SyncError::NoWayOn { error, .. } => *error,
+                    other => other,
+                };
+                let Some(invalid) = InvalidBlock::of(&error) else { return Err(error) };
+                let found = Found::new(&invalid.why).block(invalid.block);
+                findings.add(Kind::BlockInvalid, found);
+                let what = "a block is invalid: what those above it do to the coins is not known";
+                verified.unproven = Some(what.to_owned());
+            }
+        }
+        if findings.is_empty() && taken.is_some() {
+            let what = "the coins and undo data of the node failed to prove its blocks, and nothing wrong \
+                        was found with them";
+            findings.add(Kind::Unexplained, Found::new(what));
+        }
+        Ok(())
+    }
+
+    /// Joins the blocks without hints and undo data, and compares both with what that leads to.
+    fn join(&self, taken: Option<&Taken>, chain: &HeaderChain) -> Result<Proof, SyncError> {
+        let Self { request, findings, .. } = *self;
+        let mut storage = request.storage(JOIN)?;
+        // What was found of blocks judged before is not kept, so they are judged again.
+        Workdir::clear_scratch(&storage)?;
+        if Record::read(&storage)?.is_some() {
+            remove(storage.folder())?;
+            storage = request.storage(JOIN)?;
+        }
+        let store = || open_store(request, &storage);
+        let set = request.storage(SET)?;
+        let of_blocks = set.folder().join(OF_BLOCKS);
+        let (kind, name) = (OutputKind::Snapshot, OF_BLOCKS.to_owned());
+        let outputs = taken.map(|_| Output { kind, storage: Arc::new(set), name });
+        let base = chain.tip_hash();
+        let joining = request.request(base, None, &storage, outputs.as_slice(), &store);
+        let dir = headers(&joining, None)?;
+        let undo = dir.undo(chain.tip_height(), &joining.search())?;
+        let compared = Arc::new(Compared { dir: &*dir, findings, undo });
+        let (put, coins, counts, scripts) = match without_hints(&joining, &*dir)? {
+            // There is little room. What is slower takes less.
+            Engine::Utxo => {
+                let mut connected = connect::run(&joining, compared, None)?;
+                let (put, coins) = connected.write_set(&joining)?;
+                (put, coins, connected.counts, connected.scripts)
+            }
+            _ => {
+                let Joining::Whole(mut merged) = mergesync::run(&joining, compared)? else {
+                    // Only peers' blocks are left for another engine.
+                    return Err(InvalidError::BaseNotOnChain { base: *base }.into());
+                };
+                let (put, coins) = merged.write_out(&joining)?;
+                (put, coins, merged.counts, merged.judged.scripts)
+            }
+        };
+        if let Some(taken) = taken {
+            coins::compare(request, &of_blocks, &taken.path, findings)?;
+        }
+        Ok(Proof {
+            at: tip_of(chain),
+            counts,
+            coins,
+            muhash: put.muhash.expect("it was asked for"),
+            hash_serialized_3: put.hash_serialized_3,
+            scripts,
+            by_hints: false,
+        })
+    }
+
+    /// Looks at the stored blocks that are not on the chain of the coins, and at those too where nothing was `proven`
+    /// of it. `coins` are the node's at the end of that chain.
+    fn look_beside(
+        &self,
+        files: &BlockFiles,
+        chain: Option<&HeaderChain>,
+        proven: bool,
+        coins: Option<&Taken>,
+        verified: &mut Verified,
+    ) -> Result<(), SyncError> {
+        let Self { request, findings, index, .. } = *self;
+        index.beside_chain(request, chain, findings)?;
+        let seen = chain.filter(|_| proven);
+        let is_beside = |block: KnownBlock| {
+            seen.is_none_or(|chain| chain.hash(block.height) != Some(&block.hash))
+        };
+        let beside = index.stored(request, &is_beside)?;
+        let chains = by_chain(beside.clone(), &|stored| index.chain_to(&stored.block.hash));
+        for (chain, mut blocks) in chains {
+            let survey = Survey::new(request, files, findings, &chain, true)?;
+            survey.look_at(&mut blocks)?;
+            survey.into_marked_rightly().into_iter().for_each(|hash| self.marked_rightly(hash));
+            verified.looked_at += blocks.len() as u64;
+        }
+        use FindingKind as Kind;
+        let wrong_coins = [Kind::CoinMissing, Kind::CoinUnknown, Kind::CoinWrong];
+        match (coins, chain) {
+            (Some(coins), Some(chain)) if !findings.has(&wrong_coins) => {
+                marked::judge(self, files, coins, chain, &beside)
+            }
+            _ => Ok(()),
+        }
+    }
+}
