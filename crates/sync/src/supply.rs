@@ -11,7 +11,7 @@ pub(crate) mod outputs;
 mod permits;
 pub(crate) mod ranges;
 
-use crate::error::{InvalidError, SourceError, SyncError};
+use crate::error::{InvalidBlock, InvalidError, SourceError, SyncError};
 use crate::progress::{Progress, stop_if_interrupted};
 use crate::request::Request;
 use crate::source::{BlockFetcher, BlockSource, ChainSource, Taken};
@@ -150,9 +150,41 @@ impl Walker<'_> {
         })
     }
 
+    /// Of blocks that are invalid the lowest is told, and all below it passed, in whatever order they come.
     fn walk(&mut self, range: HeightRange, look: &mut Look<'_>) -> Result<bool, SyncError> {
-        let Self { supply, fetcher, checker, halt } = self;
         let mut missing = vec![true; range.count() as usize];
+        let mut failure = None;
+        let mut end = range.end;
+        loop {
+            let below = (range.start..end).filter(|it| missing[(it - range.start) as usize]);
+            let Some(next) = next_range(below) else { break };
+            match self.walk_once(next, range.start, &mut missing, look)? {
+                Some(error) => {
+                    let Some(invalid) = InvalidBlock::of(&error) else { return Err(error) };
+                    end = invalid.block.height.min(end - 1);
+                    failure = Some(error);
+                }
+                // The blocks need not be whole.
+                None if self.halt.load(Ordering::Relaxed) => return Ok(false),
+                None if next.heights().any(|it| missing[(it - range.start) as usize]) => {
+                    return Err(SourceError::Incomplete { range }.into());
+                }
+                None => {}
+            }
+        }
+        failure.map_or(Ok(true), Err)
+    }
+
+    /// Takes the blocks of a range that are `missing`, by their distance from the height `start`, up to the first that
+    /// fails: its error.
+    fn walk_once(
+        &mut self,
+        range: HeightRange,
+        start: Height,
+        missing: &mut [bool],
+        look: &mut Look<'_>,
+    ) -> Result<Option<SyncError>, SyncError> {
+        let Self { supply, fetcher, checker, halt } = self;
         let mut failure = None;
         fetcher.fetch(range, &mut |height, raw| {
             if let Err(interrupted) = stop_if_interrupted(supply.interrupt) {
@@ -162,7 +194,7 @@ impl Walker<'_> {
             if halt.load(Ordering::Relaxed) {
                 return Taken::Stop;
             }
-            let place = height.checked_sub(range.start).map(|place| place as usize);
+            let place = range.contains(height).then(|| (height - start) as usize);
             let Some(is_missing @ true) = place.and_then(|place| missing.get_mut(place)) else {
                 return Taken::NotWanted;
             };
@@ -184,14 +216,15 @@ impl Walker<'_> {
             failure = Some(error);
             Taken::Stop
         })?;
-        match failure {
-            Some(error) => Err(error),
-            // The blocks need not be whole.
-            None if halt.load(Ordering::Relaxed) => Ok(false),
-            None if missing.contains(&true) => Err(SourceError::Incomplete { range }.into()),
-            None => Ok(true),
-        }
+        Ok(failure)
     }
+}
+
+/// The first heights that follow each other.
+fn next_range(mut heights: impl Iterator<Item = Height>) -> Option<HeightRange> {
+    let start = heights.next()?;
+    let last = heights.zip(start + 1..).take_while(|(height, next)| height == next).last();
+    Some(HeightRange::new(start, last.map_or(start, |(height, _)| height) + 1))
 }
 
 /// How much there is to be done where the blocks of these heights are taken, as far as it is known.

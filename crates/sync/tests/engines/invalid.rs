@@ -3,8 +3,10 @@
 
 use crate::harness::{Job, Place, World, random_chain};
 use apus_chain::KnownBlock;
-use apus_sync::{ErrorKind, InvalidBlock, InvalidError, SyncError};
+use apus_sync::{Engine, ErrorKind, InvalidBlock, InvalidError, SyncError};
+use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, utxo_set};
+use apus_testkit::rng::Rng;
 use bitcoin::{Amount, Block, OutPoint, Sequence, Transaction, TxOut};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -107,6 +109,50 @@ fn a_block_that_breaks_a_rule_about_coins_ends_a_run_that_is_to_go_further() {
                 place.store.for_each(&mut count).unwrap();
                 assert_eq!(coins, before.len());
             }
+        }
+    }
+}
+
+/// What is wrong with it shows before it is connected.
+fn creates_too_much(builder: &mut ChainBuilder) -> BlockPlan {
+    let value = Amount::from_sat(21_000_001 * 100_000_000);
+    let outputs = vec![builder.output(0, ScriptKind::OpTrue)];
+    let outputs = outputs.into_iter().map(|output| TxOut { value, ..output }).collect();
+    BlockPlan { coinbase_outputs: Some(outputs), ..BlockPlan::default() }
+}
+
+/// Blocks lie in files in any order, and threads check ahead: an invalid block that is found before its turn waits until all
+/// below it were judged.
+#[test]
+fn of_several_invalid_blocks_the_lowest_is_told() {
+    let [.., (amount, claims_too_much), _, _] = bad_blocks();
+    let (amount, large): ((_, Make), (_, Make)) =
+        ((amount, claims_too_much), ("bad-txns-vout-toolarge", creates_too_much));
+    let mut rng = Rng::new(731);
+    for (round, (lower, upper)) in
+        [(large, large), (amount, large), (large, amount), (large, large)].into_iter().enumerate()
+    {
+        let mut builder = random_chain(731 + round as u64);
+        builder.empty_blocks(rng.below(4) as usize);
+        let height = builder.height() + 1;
+        let plan = lower.1(&mut builder);
+        let bad = builder.add_plan(plan);
+        builder.empty_blocks(rng.below(4) as usize);
+        let plan = upper.1(&mut builder);
+        builder.add_plan(plan);
+        builder.empty_blocks(2);
+        let world = World::laid_out(&builder.blocks(), |blocks| {
+            let mut order: Vec<&Block> = blocks.iter().rev().collect();
+            if round == 3 {
+                rng.shuffle(&mut order);
+            }
+            let mut files = BlockFiles::regtest();
+            files.blocks(order);
+            files
+        });
+        for (engine, threads) in [(Engine::Utxo, 1), (Engine::Utxo, 3), (Engine::MergeSync, 2)] {
+            let job = Job { engine, threads, with_roots: false, ..world.job() };
+            expect_invalid(&job.refused(&Place::new()), &bad, height, lower.0);
         }
     }
 }
