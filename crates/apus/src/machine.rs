@@ -2,6 +2,8 @@
 //!
 //! Where the system has no /proc, numbers are absent rather than wrong.
 
+use crate::failure::{Failure, IO};
+use apus_chain::{Params, utc};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use std::fs;
@@ -54,6 +56,32 @@ pub(crate) fn threads(par: u16) -> usize {
 pub(crate) fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_secs().try_into().unwrap_or(i64::MAX)
+}
+
+/// The same, to compare the times of blocks with.
+///
+/// # Errors
+/// Where it is behind a block that Bitcoin Core knows for years: a run would take an old block for the tip.
+pub(crate) fn clock(params: &Params) -> Result<i64, Failure> {
+    expect_after(now(), params)
+}
+
+fn expect_after(now: i64, params: &Params) -> Result<i64, Failure> {
+    let known = i64::from(params.default_assume_valid_time);
+    if now >= known {
+        return Ok(now);
+    }
+    let failure = Failure::new(
+        IO,
+        format!(
+            "this machine's clock says {}, and the chain {} has a block of {}, by Bitcoin Core's own table: set the clock, \
+             and give the same command again",
+            utc(now),
+            params.network,
+            utc(known)
+        ),
+    );
+    Err(Failure { class: "clock", ..failure })
 }
 
 /// A field of /proc/self/status that is given in kB, in bytes.
@@ -116,4 +144,23 @@ pub(crate) fn cpu_seconds() -> f64 {
 fn process_cpu_seconds() -> f64 {
     let used = clock_gettime(ClockId::ProcessCPUTime);
     used.tv_sec as f64 + used.tv_nsec as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apus_chain::Network;
+
+    #[test]
+    fn no_right_clock_is_behind_a_block_that_is_known() {
+        let main = Params::of(Network::Main);
+        let known = i64::from(main.default_assume_valid_time);
+        assert_eq!(expect_after(known, main).unwrap(), known);
+        for now in [0, known - 1] {
+            let failure = expect_after(now, main).unwrap_err();
+            assert_eq!((failure.code, failure.class), (IO, "clock"));
+            assert!(failure.message.contains("set the clock"), "{}", failure.message);
+        }
+        assert_eq!(expect_after(0, Params::of(Network::Regtest)).unwrap(), 0);
+    }
 }

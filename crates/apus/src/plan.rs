@@ -14,7 +14,7 @@ use crate::aside::bytes_in;
 use crate::failure::{Failure, IO};
 use crate::files::expect_hints;
 use crate::interrupt::watch_signals;
-use crate::machine::{available_bytes, now, threads};
+use crate::machine::{available_bytes, clock, threads};
 use crate::node::{expect_first_blocks, expect_folders};
 use crate::options::{expect_engine_takes, expect_undo_data};
 use crate::places::{look_at, look_whether_it_moves};
@@ -130,6 +130,7 @@ fn look(
     interrupt: &AtomicBool,
 ) -> Result<Sample, Failure> {
     let params = Params::of(chain);
+    let now = clock(params)?;
     let verifier = verifier(params)?;
     if files.bytes_total() > WHOLE_BYTES {
         if let Some(missing) = Gap::between(files.files()).missing_files() {
@@ -139,7 +140,7 @@ fn look(
         return Sample::take(files, params, verifier.as_deref(), interrupt);
     }
     let use_index = UseIndex::IfPresent;
-    let dir = BlocksDir::open(blocksdir, params, now(), use_index, &Warnings, interrupt);
+    let dir = BlocksDir::open(blocksdir, params, now, use_index, &Warnings, interrupt);
     Sample::of_all(&dir.map_err(SyncError::from)?, params, verifier.as_deref(), interrupt)
 }
 

@@ -3,7 +3,7 @@
 use crate::failure::{Failure, IO};
 use crate::files::{expect_apart, expect_writable, publish};
 use crate::interrupt::watch_signals;
-use crate::machine::now;
+use crate::machine::clock;
 use crate::print;
 use crate::report::grouped;
 use apus_bench::plot::{
@@ -257,8 +257,9 @@ fn up_to(args: &PlotArgs) -> Result<Vec<u64>, Failure> {
     })?;
     let (params, interrupt) = (Params::of(args.chain), watch_signals()?);
     // A node's index does not say how long blocks are, so files are gone through.
-    let dir = BlocksDir::open(blocksdir, params, now(), UseIndex::Never, &Silent, &interrupt)
-        .map_err(SyncError::from)?;
+    let dir =
+        BlocksDir::open(blocksdir, params, clock(params)?, UseIndex::Never, &Silent, &interrupt)
+            .map_err(SyncError::from)?;
     let tip = dir.chain().tip_height();
     let each: Vec<u64> = match args.by {
         By::Transactions => {

@@ -39,7 +39,10 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
     };
     let report = run(&Job {
         chain: args.chain,
-        source: JobSource::Files { blocksdir: &blocksdir, use_index: UseIndex::Connected },
+        source: JobSource::Files {
+            blocksdir: &blocksdir,
+            use_index: UseIndex::Connected { older: args.replace_with_older },
+        },
         hints: args.hints.as_ref(),
         proofs: None,
         engine: None,
@@ -49,7 +52,7 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
         connect: Some(&args.connect),
         coins: None,
         outputs: &[SinkArg::Chainstate(target)],
-        replace: args.replace,
+        replace: args.replace || args.replace_with_older,
         muhash: false,
         kept: DatadirBlocks::All,
         stop: Stop::AtTip,

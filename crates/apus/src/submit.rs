@@ -9,7 +9,7 @@ mod request;
 mod serve;
 
 use crate::failure::{Failure, IO};
-use crate::machine::threads;
+use crate::machine::{clock, threads};
 use crate::print;
 use crate::workdir::WorkFolder;
 use apus_chain::{ActivationHeight, Network, Params};
@@ -80,6 +80,7 @@ pub(crate) struct SubmitArgs {
 /// Runs `apus submit`.
 pub(crate) fn command(args: &SubmitArgs) -> Result<(), Failure> {
     let params = params(args)?;
+    clock(&params)?;
     let threads = threads(args.par);
     let scripts = ScriptPool::new(threads)
         .map_err(|error| Failure::usage(format!("no block can be judged: {error}")))?;

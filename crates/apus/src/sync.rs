@@ -16,7 +16,7 @@ use crate::files::{
     MadeFolders, expect_apart, expect_hints, expect_new_folder, expect_outside, expect_writable,
 };
 use crate::interrupt::watch_signals;
-use crate::machine::{now, threads};
+use crate::machine::{clock, threads};
 use crate::node::{expect_first_blocks, start_command};
 use crate::options::{expect_engine_takes, expect_undo_data};
 use crate::peers;
@@ -389,6 +389,7 @@ fn run_watched(
     ended: &mut Option<Record>,
 ) -> Result<Report, Failure> {
     let params = Params::of(job.chain);
+    let now = clock(params)?;
     let verifier = verifier(params)?;
     let paths = output_paths(job.outputs);
     let assume_valid =
@@ -484,7 +485,7 @@ fn run_watched(
         memory_bytes,
         segment_bytes: job.run.segment_bytes,
         checkpoint_interval: Duration::from_secs(job.run.checkpoint_seconds.into()),
-        now: now(),
+        now,
         verifier: verifier.as_deref(),
         workdir: folder.storage(),
         outputs: &outputs,

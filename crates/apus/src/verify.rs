@@ -6,7 +6,7 @@ use crate::course::{Way, expected};
 use crate::failure::{Failure, IO};
 use crate::files::{expect_apart, expect_not_in, expect_writable};
 use crate::interrupt::watch_signals;
-use crate::machine::{Machine, cpu_seconds, now, rss_peak_bytes, threads};
+use crate::machine::{Machine, clock, cpu_seconds, rss_peak_bytes, threads};
 use crate::node::expect_folders;
 use crate::plan::{self, Needs, Set};
 use crate::print;
@@ -40,6 +40,7 @@ const ROOM_LEAST: u64 = 1 << 20;
 /// Runs `apus verify`.
 pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     let params = Params::of(args.chain);
+    let now = clock(params)?;
     let folder = chain_folder(&args.datadir, args.chain);
     let blocksdir = folder.join("blocks");
     expect_folders(&args.datadir, args.chain, &blocksdir)?;
@@ -80,7 +81,7 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
         memory_bytes: args.run.dbcache << 20,
         segment_bytes: args.run.segment_bytes,
         checkpoint_interval: Duration::from_secs(args.run.checkpoint_seconds.into()),
-        now: now(),
+        now,
         verifier: verifier.as_deref(),
         work: work.clone(),
         observer: &renderer,

@@ -22,6 +22,10 @@ pub struct Header {
     pub nonce: u32,
 }
 
+/// What a block is whose header [is extended](Header::is_extended), for people.
+pub const KNOTS_CHAIN: &str = "of the chain that Bitcoin Knots went on with by a proof of work of its own (bit 31 of the \
+                               version, headers of 164 bytes), which no other node takes for Bitcoin's";
+
 /// `N` bytes of the header from `at` on.
 const fn field<const N: usize>(raw: &[u8; Header::SIZE], at: usize) -> [u8; N] {
     let mut bytes = [0; N];
@@ -36,6 +40,9 @@ const fn field<const N: usize>(raw: &[u8; Header::SIZE], at: usize) -> [u8; N] {
 impl Header {
     /// Length of the serialized form.
     pub const SIZE: usize = 80;
+
+    /// Length of the form that Bitcoin Knots has by its own proof of work.
+    pub const EXTENDED_SIZE: usize = 164;
 
     /// Takes a serialized header apart.
     pub const fn parse(raw: &[u8; Self::SIZE]) -> Self {
@@ -59,6 +66,12 @@ impl Header {
         raw[72..76].copy_from_slice(&self.bits.to_le_bytes());
         raw[76..].copy_from_slice(&self.nonce.to_le_bytes());
         raw
+    }
+
+    /// Whether bit 31 of the version is set, as in the headers of 164 bytes that Bitcoin Knots has by its own proof of work.
+    /// Of a header that is refused it tells why; it is no reason to refuse one.
+    pub const fn is_extended(&self) -> bool {
+        self.version < 0
     }
 
     /// The block's name: double SHA-256 of the serialized form.

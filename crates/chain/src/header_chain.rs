@@ -6,7 +6,9 @@
 
 use crate::hashes::{BlockHash, table_hash};
 use crate::header::Header;
-use crate::header_tree::{HeaderError, HeaderId, HeaderStatus, HeaderTree, median_time};
+use crate::header_tree::{
+    HeaderError, HeaderId, HeaderStatus, HeaderTree, is_too_new, median_time,
+};
 use crate::height::Height;
 use crate::params::Params;
 
@@ -120,6 +122,11 @@ impl HeaderChain {
     /// Time of the block at `height`, none above the tip.
     pub fn time(&self, height: Height) -> Option<u32> {
         self.times.get(height as usize).copied()
+    }
+
+    /// The lowest block that a node with this clock refuses, since it is of more than two hours later.
+    pub fn first_too_new(&self, now: i64) -> Option<Height> {
+        self.times.iter().position(|time| is_too_new(*time, now)).map(|height| height as Height)
     }
 
     /// Compact target of the block at `height`, none above the tip.

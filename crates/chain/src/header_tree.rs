@@ -15,6 +15,7 @@ mod error;
 mod rules;
 
 pub use error::HeaderError;
+pub use rules::is_too_new;
 pub(crate) use rules::median_time;
 
 use crate::hashes::{BlockHash, table_hash};
@@ -32,6 +33,9 @@ pub const ORPHANS_MAX: usize = 1 << 17;
 /// How many rejected headers are remembered with their reason. Those beyond are only counted, and
 /// what descends from them waits as an orphan for good.
 pub const REJECTED_MAX: usize = 1024;
+
+/// A clock by which no header is of the future: for a tree whose chain is compared with the real clock afterwards.
+pub const ANY_TIME: i64 = i64::MAX;
 
 const NO_PARENT: u32 = u32::MAX;
 const ORPHAN: Height = u32::MAX;
@@ -230,6 +234,24 @@ impl HeaderTree {
                 None => self.hold(&header, hash),
             },
         }
+    }
+
+    /// What headers, each after its parent, would come to if their time had come: the last of those that pass all
+    /// rules but the one about the clock. None where the first does not. The tree stays as it is; it must have no
+    /// orphans.
+    pub fn without_clock(
+        &mut self,
+        raw: impl IntoIterator<Item = [u8; Header::SIZE]>,
+    ) -> Option<(BlockHash, ConnectedHeader)> {
+        let (now, tip, count) = (self.now, self.tip, self.entries.len());
+        self.now = ANY_TIME;
+        let accepted = raw.into_iter().map_while(|raw| self.accept(&raw).ok());
+        let last = accepted.map(Accepted::id).last();
+        let found = last.and_then(|id| Some((*self.hash(id), self.connected(id)?)));
+        (count..self.entries.len()).for_each(|index| self.forget(HeaderId(index as u32)));
+        self.entries.truncate(count);
+        (self.now, self.tip) = (now, tip);
+        found
     }
 
     fn accept_child(

@@ -31,6 +31,7 @@ mod sigops;
 mod spend;
 mod subsidy;
 mod undo;
+mod utc;
 mod utxo_hash;
 mod verify;
 mod work;
@@ -54,11 +55,11 @@ pub use coin_error::CoinError;
 pub use coin_sum::{CoinAdder, CoinSum, CoinSumKey, KeyedCoinSum, TxCoins};
 pub use compress::{CompressedScript, StoredScript, compress_script, write_script};
 pub use hashes::{BlockHash, MerkleRoot, ParseHashError, Txid, UtxoSetHash, Wtxid};
-pub use header::Header;
+pub use header::{Header, KNOTS_CHAIN};
 pub use header_chain::{BlockPlace, HeaderChain};
 pub use header_tree::{
-    Accepted, ConnectedHeader, HeaderError, HeaderId, HeaderStatus, HeaderTree, ORPHANS_MAX,
-    REJECTED_MAX,
+    ANY_TIME, Accepted, ConnectedHeader, HeaderError, HeaderId, HeaderStatus, HeaderTree,
+    ORPHANS_MAX, REJECTED_MAX, is_too_new,
 };
 pub use height::{Height, HeightRange};
 pub use merkle::{Merkle, MerkleScratch, merkle_root};
@@ -85,6 +86,7 @@ pub use spend::{
 };
 pub use subsidy::{block_subsidy, max_supply};
 pub use undo::{BlockUndo, BlockUndoWriter, UndoCoin, UndoError, undo_checksum};
+pub use utc::utc;
 pub use utxo_hash::{HashSerialized3, UtxoElements, UtxoStats, bogosize, write_utxo_element};
 pub use verify::{
     ScriptError, ScriptVerifier, VERIFY_CHECKLOCKTIMEVERIFY, VERIFY_CHECKSEQUENCEVERIFY,

@@ -84,6 +84,8 @@ pub struct Params {
     pub minimum_chain_work: u128,
     /// Signatures up to here may be assumed valid, `defaultAssumeValid`.
     pub default_assume_valid: Option<BlockHash>,
+    /// The time of that block (`chainTxData` is about the same one): no right clock is behind it. Zero where there is none.
+    pub default_assume_valid_time: u32,
     /// What a block's solution must satisfy (BIP-325), `signet_challenge`; none elsewhere.
     pub signet_challenge: Option<Cow<'static, [u8]>>,
     /// The blocks that overwrite a coinbase (Core `validation.cpp`, `IsBIP30Repeat`).

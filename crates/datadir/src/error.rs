@@ -59,6 +59,15 @@ pub enum BlkError {
         /// Its length in bytes.
         length: u64,
     },
+    /// A plain file among those that are obfuscated.
+    #[error(
+        "{path} is a plain file, and not obfuscated with the key in xor.dat beside it, as other files are: give a folder \
+         whose files are all of one node, or restore this file, and xor.dat with it"
+    )]
+    Plain {
+        /// The file.
+        path: PathBuf,
+    },
     /// A file is there but cannot be opened.
     #[error("cannot open {path}: {source}; see that it may be read")]
     Open {
@@ -155,6 +164,7 @@ impl BlkError {
             Self::NoFiles { .. }
             | Self::NotAFile { .. }
             | Self::Key { .. }
+            | Self::Plain { .. }
             | Self::Size { .. }
             | Self::WrongChain { .. }
             | Self::NoBlocks { .. } => ErrorKind::Invalid,

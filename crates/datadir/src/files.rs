@@ -229,6 +229,25 @@ impl BlockFiles {
     }
 }
 
+impl BlockFiles {
+    /// Fails where a file begins as one that is not obfuscated, though there is a key: a scan would find nothing in it.
+    ///
+    /// # Errors
+    /// [`BlkError::Plain`], and those of reading.
+    pub fn expect_obfuscated(&self, number: u32) -> Result<(), BlkError> {
+        let file = self.file(number, 0)?;
+        if self.obfuscation.is_none() || file.length < RECORD_HEAD {
+            return Ok(());
+        }
+        let mut magic = [0; 4];
+        file.read(&file.open()?, &mut magic, 0)?;
+        match magic == self.magic {
+            true => Err(BlkError::Plain { path: file.path.clone() }),
+            false => Ok(()),
+        }
+    }
+}
+
 /// The network of a folder's blocks, by the magic at the start of its first file that has any bytes. None
 /// where these are of no network that is known here.
 ///

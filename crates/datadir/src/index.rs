@@ -14,7 +14,7 @@ pub use write::{ChainBlock, IndexWriteError, write_block_index};
 
 use crate::index_error::IndexError;
 use crate::leveldb::{self, Database};
-use apus_chain::{BlockHash, ReadError, Reader};
+use apus_chain::{BlockHash, Header, ReadError, Reader};
 use core::ops::ControlFlow;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -65,7 +65,7 @@ const PRUNED: &[u8] = b"\x10prunedblockfiles";
 pub struct IndexEntry {
     /// The block's hash, according to the key.
     pub hash: BlockHash,
-    /// The header.
+    /// The header; of [a longer one](Header::is_extended) its first bytes, which do not lead to the hash.
     pub header: [u8; 80],
     /// Its height.
     pub height: u32,
@@ -231,6 +231,9 @@ fn parse(hash: BlockHash, value: &[u8]) -> Result<IndexEntry, ReadError> {
     };
     let (data, undo) = (place(has_data)?, place(has_undo)?);
     let header = *reader.array()?;
+    if reader.remaining() > 0 && Header::parse(&header).is_extended() {
+        reader.take(Header::EXTENDED_SIZE - Header::SIZE)?;
+    }
     reader.finish()?;
     Ok(IndexEntry { hash, header, height, status, tx_count, data, undo })
 }

@@ -28,8 +28,10 @@ mod error;
 mod schedule;
 pub mod store;
 mod stretch;
+mod too_new;
 
 pub use error::{DisconnectReason, Misbehaviour};
+pub use too_new::TooNew;
 
 use crate::PeerId;
 use apus_chain::{
@@ -38,6 +40,7 @@ use apus_chain::{
 use best_chain::{BestChain, height_of, work_of};
 use candidate::Candidate;
 use std::collections::BTreeMap;
+use too_new::EarlyChain;
 
 /// Most headers of a message, and as many as a peer sends while it has more (Core
 /// `net_processing.h`, `MAX_HEADERS_RESULTS`).
@@ -119,6 +122,8 @@ struct Peer {
     asked_from: Height,
     /// Messages since the last one whose headers connected.
     unconnecting: u32,
+    /// Those of its headers that the clock alone kept out, when it last sent some.
+    early: Option<EarlyChain>,
 }
 
 /// The peer that has the run, and by when it has to be done.
@@ -209,6 +214,7 @@ impl HeaderSync {
             has_answered: false,
             asked_from: 0,
             unconnecting: 0,
+            early: None,
         };
         self.peers.insert(peer, state);
         self.schedule(now_ms);

@@ -19,6 +19,7 @@ mod offer;
 mod peer;
 mod presence;
 mod raw_headers;
+mod refused;
 mod seeds;
 mod serve;
 mod state;
@@ -27,6 +28,7 @@ mod status;
 pub use crate::transport::BlockBytes;
 pub use by_hash::WantBlock;
 pub use choice::BestHeader;
+pub use refused::{ClockDoubt, Refused};
 pub use serve::BlockProvider;
 pub use status::{NetworkStatus, PeerStatus};
 

@@ -63,6 +63,12 @@ pub enum PeerError {
         /// What is wrong with them.
         what: String,
     },
+    /// Headers that break a rule.
+    #[error("the peer broke the protocol: {what}")]
+    Headers {
+        /// What is wrong with them.
+        what: String,
+    },
     /// A message that is longer than any may be. Nothing of it was taken.
     #[error("the peer broke the protocol: {what} of {bytes} bytes, more than {limit}")]
     TooLong {
@@ -106,6 +112,7 @@ impl PeerError {
     pub const fn kind(&self) -> Fault {
         match self {
             Self::Protocol { .. }
+            | Self::Headers { .. }
             | Self::TooLong { .. }
             | Self::Handshake { .. }
             | Self::WrongNetwork { .. } => Fault::Misbehaved,
@@ -125,7 +132,11 @@ impl PeerError {
 
 impl From<MessageError> for PeerError {
     fn from(error: MessageError) -> Self {
-        Self::Protocol { what: error.to_string() }
+        let what = error.to_string();
+        match error {
+            MessageError::OfKnots { .. } => Self::Headers { what },
+            _ => Self::Protocol { what },
+        }
     }
 }
 

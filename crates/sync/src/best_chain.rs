@@ -1,12 +1,13 @@
 //! Which chain a run goes for, by its source: the best one at first, one of more work later, and another
 //! one where a block is invalid or cannot be had.
 
-use crate::error::{InvalidBlock, NoWayOn, SourceError, SyncError};
+use crate::error::{InvalidBlock, NoWayOn, SourceError, SyncError, UsageError};
+use crate::folder::FolderKind;
 use crate::progress::{ChainBy, Event, Observer, Phase, Silent};
 use crate::queue::JobQueue;
 use crate::request::{Memory, Request, Source, Stop};
 use crate::source::ChainSource;
-use crate::source::blocksdir::{BlocksDir, UseIndex};
+use crate::source::blocksdir::{BlocksDir, NodeTip, UseIndex};
 use crate::warning::Warning;
 use crate::workdir::invalid::{INVALID_MAX, InvalidBlocks};
 use apus_chain::{HeaderChain, KnownBlock};
@@ -53,6 +54,9 @@ pub(crate) fn better_chain<'a>(
             let waiting = Event::Waiting { height: than.tip_height(), tip: *than.tip_hash() };
             let wait = || request.observer.event(waiting.clone());
             let found = peers.better_chain(than, request.follow, &wait, request.interrupt)?;
+            if found.is_none() {
+                peers.tell_lacking(than, request.observer);
+            }
             Ok(found.map(|chain| Arc::new(chain) as Arc<dyn ChainSource + 'a>))
         }
         _ => Ok(None),
@@ -82,6 +86,18 @@ pub(crate) fn other_chain<'a>(
     Ok(other)
 }
 
+/// The chain to go for now, where a run gives up what it joined of another one, for this `reason`.
+pub(crate) fn chain_anew<'a>(
+    request: &'a Request<'_>,
+    reason: &SyncError,
+) -> Result<Arc<dyn ChainSource + 'a>, SyncError> {
+    let dir = headers(request, None)?;
+    let to = KnownBlock { height: dir.chain().tip_height(), hash: *dir.chain().tip_hash() };
+    let warning = Warning::OtherChain { why: reason.to_string(), put_aside: None, to };
+    request.observer.event(Event::Warning(warning));
+    Ok(dir)
+}
+
 fn chain_beside<'a>(
     request: &'a Request<'_>,
     than: &dyn ChainSource,
@@ -97,7 +113,11 @@ fn chain_beside<'a>(
     let found = peers.other_chain(than.chain(), &error, request.follow, request.interrupt)?;
     match found {
         Some(chain) if chain.chain().hash(base.height) != Some(&base.hash) => {
-            Err(error.without_way(NoWayOn::BelowHints { stop: base.height }))
+            let (stop, at) = (base.height, base.height);
+            Err(error.without_way(match request.hints {
+                Some(_) => NoWayOn::BelowHints { stop },
+                None => NoWayOn::BelowJoined { at },
+            }))
         }
         Some(chain) => Ok(Arc::new(chain)),
         None if InvalidBlock::of(&error).is_some() => Err(error.without_way(NoWayOn::Peers)),
@@ -134,6 +154,7 @@ fn files(
         request.observer.event(Event::Warning(Warning::PutAsideBefore(block.clone())));
     }
     let chain = dir.chain();
+    compare_with_node(request, blocksdir, use_index, chain)?;
     // By the index, the files themselves are not gone through.
     let bytes = if dir.is_by_index() { 0 } else { dir.bytes_total() };
     request.observer.event(Event::Ended { phase: Phase::Headers, bytes });
@@ -143,6 +164,39 @@ fn files(
         by: ChainBy::Files { files: dir.file_count(), index: dir.is_by_index() },
     });
     Ok(dir)
+}
+
+/// Compares the end of a chain with the block that the node's coins are at: those that the run replaces, or those beside
+/// the blocks.
+///
+/// # Errors
+/// Where a node's own coins would give way to older ones, unless the user said so.
+fn compare_with_node(
+    request: &Request<'_>,
+    blocksdir: &Path,
+    use_index: UseIndex,
+    chain: &HeaderChain,
+) -> Result<(), SyncError> {
+    let replaced = request.folders.iter().find(|output| output.kind == FolderKind::Chainstate);
+    let beside = || blocksdir.parent().map(|folder| folder.join("chainstate"));
+    let chainstate = match (use_index, replaced) {
+        (UseIndex::Stated(_), _) => return Ok(()),
+        (UseIndex::Connected { .. }, Some(output)) => Some(output.path.clone()),
+        _ => beside(),
+    };
+    let Some(chainstate) = chainstate.filter(|folder| folder.is_dir()) else { return Ok(()) };
+    let Some(node) = NodeTip::beyond(chain, &chainstate, blocksdir, request.params) else {
+        return Ok(());
+    };
+    if node.is_reached_by(chain) {
+        return Ok(());
+    }
+    let end = KnownBlock { height: chain.tip_height(), hash: *chain.tip_hash() };
+    if use_index == (UseIndex::Connected { older: false }) {
+        return Err(SyncError::Usage(UsageError::OlderThanNode { node: Box::new(node), end }));
+    }
+    request.observer.event(Event::Warning(Warning::NodeIsFurther { node, end }));
+    Ok(())
 }
 
 /// The chain of Core's block files without some blocks.

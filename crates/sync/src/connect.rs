@@ -7,6 +7,7 @@
 //! settled elsewhere; where a block of it proves invalid, or cannot be had, the run goes on with
 //! another one if there is one to go for.
 
+pub(crate) mod anew;
 mod chains;
 mod coins;
 mod fill;
@@ -190,7 +191,9 @@ impl<'a> Connecting<'a> {
         let is_new = earlier.is_none();
         let mut record = earlier.map_or_else(|| Record::new(identity), Ok)?;
         let mut base = base;
-        if store.tip()?.is_none() {
+        // One whose coins were given up is at the genesis block, and has none.
+        let is_empty = |at: KnownBlock| at == genesis && base.is_some() && is_new;
+        if store.tip()?.is_none_or(is_empty) {
             record.at = vec![match base.take() {
                 Some(base) => fill(request, &*store, base, &record)?,
                 None => {

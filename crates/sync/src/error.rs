@@ -3,6 +3,7 @@
 mod anchored;
 mod beyond;
 mod bridge;
+mod clock;
 mod cluster;
 mod invalid;
 mod io_error;
@@ -12,8 +13,9 @@ mod source;
 mod usage;
 
 pub use anchored::NotAnchored;
-pub use beyond::{Gap, InvalidBlock};
+pub use beyond::{Gap, InvalidBlock, Stretch};
 pub use bridge::BridgeError;
+pub use clock::ClockError;
 pub use cluster::{ClusterError, QueueError};
 pub use invalid::InvalidError;
 pub use io_error::IoError;
@@ -158,6 +160,15 @@ pub enum NoWayOn {
         /// Where the hints stop.
         stop: Height,
     },
+    /// The best chain that is left does not have the block up to which blocks were joined. The run begins anew.
+    #[error(
+        "The best chain without it parts from this one below block {at}, up to which blocks were joined: the run begins anew \
+         on that one"
+    )]
+    BelowJoined {
+        /// The block whose coins were gone on from.
+        at: Height,
+    },
     /// A node's own index has the block as valid.
     #[error(
         "The node's own block index has it as valid, so either the node's files are damaged or this \
@@ -189,6 +200,11 @@ impl SyncError {
     /// The same, with the reason why the run cannot go on without the block.
     pub(crate) fn without_way(self, why: NoWayOn) -> Self {
         Self::NoWayOn { error: Box::new(self), why }
+    }
+
+    /// Whether the best chain that is left parts from what was joined below its end.
+    pub(crate) fn is_below_joined(&self) -> bool {
+        matches!(self, Self::NoWayOn { why: NoWayOn::BelowJoined { .. }, .. })
     }
 
     /// Whether it is that hints and blocks do not fit each other.
@@ -228,6 +244,7 @@ impl SyncError {
             Self::Invalid(error) if error.kind() == ErrorKind::Invalid => "invalid",
             Self::Invalid(_) | Self::Remote(_) => "wrong_data",
             Self::Io(_) => "io",
+            Self::Source(SourceError::Clock(_)) => "clock",
             Self::Source(_) | Self::Blocks(_) => "blocks",
             Self::Network(_) => "network",
             Self::Hints { .. } => "hints",

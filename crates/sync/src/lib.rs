@@ -32,9 +32,9 @@ mod workdir;
 mod worker;
 
 pub use error::{
-    BridgeError, ClusterError, ErrorKind, Gap, InvalidBlock, InvalidError, IoError, NoWayOn,
-    NotAnchored, ProofsError, QueueError, RemoteError, RemoteKind, SourceError, SyncError,
-    UsageError,
+    BridgeError, ClockError, ClusterError, ErrorKind, Gap, InvalidBlock, InvalidError, IoError,
+    NoWayOn, NotAnchored, ProofsError, QueueError, RemoteError, RemoteKind, SourceError, Stretch,
+    SyncError, UsageError,
 };
 pub use folder::{BlocksRead, DatadirBlocks, FolderKind, FolderOutput, WrittenFolder};
 pub use folder::{Drafted, draft_of, expect_draft, expect_not_planted, owner_out_of_reach, parent};
@@ -59,7 +59,7 @@ pub use run::{
     discard_progress, expect_work_folder, give_up_progress, has_progress, keep_record, run,
 };
 pub use sink::ReadBack;
-pub use source::blocksdir::{BlockHead, BlocksDir, UseIndex};
+pub use source::blocksdir::{BlockHead, BlocksDir, NodeTip, UseIndex};
 pub use source::peers;
 pub use source::{BlockFetcher, BlockSource, ChainSource, GivenBlocks, Taken};
 pub use supply::outputs::{OutputsOfBlock, walk_outputs};

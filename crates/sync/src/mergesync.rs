@@ -26,6 +26,7 @@ mod spill;
 use crate::best_chain::{CHAINS_LEFT_MAX, other_chain};
 use crate::bridge::{self, Bridge};
 use crate::connect::Base;
+use crate::connect::anew::{begin_anew, is_under_way};
 use crate::connect::keeper::Keeper;
 use crate::error::{InvalidBlock, SyncError, UsageError};
 use crate::folder::{DatadirBlocks, FolderKind, FolderOutput, expect_room};
@@ -131,12 +132,29 @@ fn last_joined(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Height, S
     if !dir.keeps_undo() || request.folders.iter().any(holds_all) {
         return Err(SyncError::Usage(UsageError::BlocksTwice));
     }
-    let connected = Connected::read(request.workdir)?.is_some();
+    let connected = is_gone_on_from(request, dir)?;
     Ok(match Workdir::read_plan(request.workdir)? {
         Some(plan) if connected => plan.identity.stop,
         None if connected => 0,
         _ => first_of_last(end) - 1,
     })
+}
+
+/// Whether an earlier start went on from coins that blocks of this chain led to. Those of another chain are given up.
+fn is_gone_on_from(request: &Request<'_>, dir: &dyn ChainSource) -> Result<bool, SyncError> {
+    let Some(connected) = Connected::read(request.workdir)? else { return Ok(false) };
+    let plan = Workdir::read_plan(request.workdir)?;
+    let is_of_chain = plan.is_none_or(|plan| {
+        let RunIdentity { stop, stop_hash, hints, .. } = plan.identity;
+        // One with hints is told of as another run.
+        let is_joined = hints == NO_HINTS && dir.chain().tip_height() >= stop;
+        !is_joined || dir.chain().hash(stop) == Some(&stop_hash)
+    });
+    if is_of_chain && !is_under_way(&connected) {
+        return Ok(true);
+    }
+    begin_anew(request)?;
+    Ok(false)
 }
 
 /// Whether an earlier start began to join blocks.

@@ -2,8 +2,9 @@
 
 mod hints_of_set;
 
-use crate::best_chain::headers;
+use crate::best_chain::{CHAINS_LEFT_MAX, chain_anew, headers};
 use crate::connect;
+use crate::connect::anew::begin_anew;
 use crate::error::{InvalidError, IoError, SyncError, UsageError};
 use crate::folder::FolderOutput;
 use crate::mergesync::{self, Joining, Merged};
@@ -201,12 +202,21 @@ fn merge<'a>(
     dir: Arc<dyn ChainSource + 'a>,
 ) -> Result<Outcome, SyncError> {
     let engine = Engine::MergeSync;
-    let mut merged = match mergesync::run(request, dir)? {
-        Joining::Below(dir, None) => return connect_on(request, dir, None),
-        Joining::Below(dir, base) => {
-            return Ok(Outcome { engine, ..connect_on(request, dir, base)? });
+    let (mut dir, mut left) = (dir, 0);
+    let mut merged = loop {
+        match mergesync::run(request, dir)? {
+            Joining::Below(dir, None) => return connect_on(request, dir, None),
+            Joining::Below(joined, base) => match connect_on(request, joined, base) {
+                // The blocks that were joined are of no chain to go for.
+                Err(error) if error.is_below_joined() && left < CHAINS_LEFT_MAX => {
+                    begin_anew(request)?;
+                    dir = chain_anew(request, &error)?;
+                    left += 1;
+                }
+                outcome => return Ok(Outcome { engine, ..outcome? }),
+            },
+            Joining::Whole(merged) => break *merged,
         }
-        Joining::Whole(merged) => *merged,
     };
     let written = merged.write_out(request);
     let (mut put, coins) = written.inspect_err(|error| forget_damaged(request.workdir, error))?;

@@ -382,7 +382,7 @@ fn open_store(
 /// Whether an error says that something of the node's is wrong.
 fn is_about_node(error: &SyncError) -> bool {
     match error {
-        SyncError::Source(SourceError::Interrupted) => false,
+        SyncError::Source(SourceError::Interrupted | SourceError::Clock(_)) => false,
         SyncError::Source(_) | SyncError::NoWayOn { .. } => true,
         other => matches!(other.kind(), ErrorKind::Invalid | ErrorKind::Wrong),
     }

@@ -2,7 +2,9 @@
 
 use crate::error::{Gap, InvalidBlock};
 use crate::job::JobKey;
-use apus_chain::{Height, HeightRange, KnownBlock, ScriptCheckReason};
+use crate::source::blocksdir::NodeTip;
+use apus_chain::{Height, HeightRange, KnownBlock, ScriptCheckReason, utc};
+use apus_p2p::network::{ClockDoubt, Refused};
 use std::fmt::{self, Display, Formatter};
 
 /// Ranges without undo data that are told; more come of many starts with and without blocks kept.
@@ -48,6 +50,36 @@ pub enum Warning {
         end: KnownBlock,
         /// What lies beyond it.
         beyond: Gap,
+    },
+    /// A node's coins are at a block that the chain does not lead to, of more work.
+    NodeIsFurther {
+        /// Where they are.
+        node: NodeTip,
+        /// The last block of the chain.
+        end: KnownBlock,
+    },
+    /// Peers have a better chain, which is of the future by this machine's clock.
+    TooNew {
+        /// Where the run ends.
+        end: KnownBlock,
+        /// The chain, and what there is to judge it by.
+        doubt: ClockDoubt,
+    },
+    /// Peers sent headers that were refused.
+    HeadersRefused {
+        /// Where the run ends.
+        end: KnownBlock,
+        /// Which.
+        refused: Refused,
+    },
+    /// Peers said that they are further than the run came.
+    PeersClaimMore {
+        /// Where the run ends.
+        end: KnownBlock,
+        /// How many peers.
+        peers: usize,
+        /// The greatest height that one of them said.
+        height: Height,
     },
     /// Blocks are not kept, so peers that connect get few.
     GivesFewBlocks,
@@ -184,6 +216,7 @@ impl Warning {
             self,
             Self::PutAsideBefore(_)
                 | Self::NotJoined { .. }
+                | Self::NodeIsFurther { .. }
                 | Self::NoUndo { .. }
                 | Self::FewWithUndo { .. }
                 | Self::Unanchored(_)
@@ -196,6 +229,12 @@ impl Warning {
         matches!(
             self,
             Self::NotJoined { .. }
+                | Self::NodeIsFurther { .. }
+                | Self::TooNew { .. }
+                | Self::HeadersRefused { .. }
+                | Self::PeersClaimMore { .. }
+                | Self::TornRecords { .. }
+                | Self::SkippedBytes { .. }
                 | Self::PutAsideBefore(_)
                 | Self::OtherChain { .. }
                 | Self::EndsBelow { .. }
@@ -258,6 +297,31 @@ impl Display for Warning {
                 "the chain ends at block {height} ({hash}){beyond}. Where these blocks should be part of it, \
                  copy the files that are missing or damaged from the node once more and give the same command \
                  again. A node that still fetches blocks may have some that join later"
+            ),
+            Self::NodeIsFurther { node, end: KnownBlock { height, hash } } => write!(
+                f,
+                "the coins of the node beside these blocks are at {node}, and the chain ends at block {height} ({hash}): some \
+                 of its blocks are missing, damaged or not valid"
+            ),
+            Self::TooNew { end, doubt: ClockDoubt { now, chain, .. } } => write!(
+                f,
+                "{} peer(s) have a chain up to block {} at least, of which block {} ({}) is of {}, more than two hours after \
+                 this machine's clock at {}; {} other(s) do not have it. The run ends at block {} ({}). If the clock is wrong, \
+                 set it, and give the same command again",
+                chain.peers, chain.height, chain.first.height, chain.first.hash, utc(chain.time.into()), utc(*now),
+                chain.others, end.height, end.hash
+            ),
+            Self::HeadersRefused { end: KnownBlock { height, hash }, refused } => write!(
+                f,
+                "peers sent {} message(s) with headers that were refused: {}. The run ends at block {height} ({hash})",
+                refused.count,
+                refused.first.join("; ")
+            ),
+            Self::PeersClaimMore { end, peers, height } => write!(
+                f,
+                "the run ends at block {} ({}), and {peers} peer(s) said to have blocks up to {height}, whose headers did not \
+                 come: where they are right, connect to other peers, and give the same command again",
+                end.height, end.hash
             ),
             Self::GivesFewBlocks => f.write_str(
                 "blocks are not kept, so peers that connect here are given headers and, of blocks, \

@@ -13,7 +13,7 @@ mod ranges;
 mod scratch;
 mod segments;
 
-use crate::error::{ClusterError, IoError, SyncError};
+use crate::error::{ClockError, ClusterError, IoError, SourceError, SyncError};
 use crate::progress::Observer;
 use crate::queue::{
     JobMessage, Jobs, Lease, ObjectRef, Offer, PassKind, Patience, RunId, RunSpec, hints,
@@ -24,7 +24,7 @@ use crate::source::peers::Peers;
 use crate::source::peers::network::NetworkOptions;
 use crate::source::{ChainSource, Search};
 use crate::supply::{Supply, Walker};
-use apus_chain::{HeaderChain, HeightRange, Params};
+use apus_chain::{ANY_TIME, HeaderChain, HeightRange, Params};
 use apus_engine::pass::Work;
 use apus_engine::script::{ScriptPool, script_verifier};
 use apus_engine::swiftsync::aggregate::Aggregator;
@@ -222,8 +222,10 @@ fn chain_of(
     params: &Params,
 ) -> Result<HeaderChain, SyncError> {
     let wrong = |why: String| SyncError::from(ClusterError::Headers(why));
-    let chain = HeaderChain::from_headers(params, request.now, headers)
+    let chain = HeaderChain::from_headers(params, ANY_TIME, headers)
         .map_err(|error| wrong(error.to_string()))?;
+    ClockError::expect_past(&chain, request.now)
+        .map_err(|error| SourceError::from(Box::new(error)))?;
     let identity = &spec.plan.identity;
     match (chain.tip_height(), chain.tip_hash()) {
         (height, hash) if (height, *hash) == (identity.stop, identity.stop_hash) => Ok(chain),

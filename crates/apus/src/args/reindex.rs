@@ -20,9 +20,10 @@ Examples:
 
 The node must be stopped, and cannot start meanwhile. The new chainstate is at
 the best block that the node's index has as valid and has undo data of; the node
-goes on from there. Apus writes it beside the old one, which it moves aside at
-the end, to chainstate.old, or to chainstate.old-2 and so on where earlier ones
-are still there; they stay until you remove them. With hints, Apus assumes the
+goes on from there. Apus replaces no chainstate by an older one unless you say
+--replace-with-older. It writes the new one beside the old one, which it
+moves aside at the end, to chainstate.old, or to chainstate.old-2 and so on
+where earlier ones are still there; they stay until you remove them. With hints, Apus assumes the
 scripts valid up to where these stop, as the node itself does, or refuses the
 hints; see `apus sync --help` for what else it assumes. It does not touch
 blocks, undo data and indexes.
@@ -55,6 +56,11 @@ pub(crate) struct ReindexArgs {
     /// on if there is one. They stay until you remove them
     #[arg(long)]
     pub(crate) replace: bool,
+
+    /// As --replace, also where the new coins are of an older block than those that are there, since the
+    /// index leads no further
+    #[arg(long)]
+    pub(crate) replace_with_older: bool,
 
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,

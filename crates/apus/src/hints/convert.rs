@@ -6,7 +6,7 @@ use crate::args::{HintsConvertArgs, TargetFormat};
 use crate::failure::{Failure, INTERRUPTED};
 use crate::files::expect_writable;
 use crate::interrupt::watch_signals;
-use crate::machine::now;
+use crate::machine::clock;
 use crate::print;
 use crate::report::grouped;
 use crate::scripts::verifier;
@@ -122,9 +122,15 @@ impl Chain {
         };
         let params = Params::of(args.chain);
         let verifier = verifier(params)?;
-        let dir =
-            BlocksDir::open(blocksdir, params, now(), UseIndex::IfPresent, &Silent, interrupt)
-                .map_err(SyncError::from)?;
+        let dir = BlocksDir::open(
+            blocksdir,
+            params,
+            clock(params)?,
+            UseIndex::IfPresent,
+            &Silent,
+            interrupt,
+        )
+        .map_err(SyncError::from)?;
         let tip = dir.chain().tip_height();
         let stop_block = dir.chain().hash(stop_height).copied();
         if stop_block.is_none() {

@@ -11,7 +11,7 @@ impl Job<'_> {
     /// What those that watch it are told at once.
     pub(super) fn about(&self) -> About {
         let by_index =
-            matches!(self.source, JobSource::Files { use_index: UseIndex::Connected, .. });
+            matches!(self.source, JobSource::Files { use_index: UseIndex::Connected { .. }, .. });
         let command = match (self.bridge, self.connect) {
             (Some(_), _) => "utreexo prove",
             (None, None) => "check",

@@ -36,6 +36,7 @@ mod proof_files;
 mod proofs;
 mod resume;
 mod shared;
+mod short;
 mod snapshot;
 mod utreexo;
 mod workdir;

@@ -16,7 +16,6 @@ mod cache;
 pub(crate) mod chain;
 mod chart;
 mod course;
-mod date;
 mod derive;
 mod equality;
 pub(crate) mod error;
@@ -37,10 +36,10 @@ pub use crate::machine::Machine;
 pub use crate::process::{ProcessError, Usage};
 pub use crate::stats::Spread;
 pub use crate::table::{Table, bytes, grouped, short};
+pub use apus_chain::utc;
 pub use cache::PageCache;
 pub use chain::Chain;
 pub use chart::{ChartError, chart};
-pub use date::utc;
 pub use error::RunError;
 pub use record::{
     ChainRecord, Counts, Measured, OneRun, OutputCost, Ratio, Record, Scaling, VERSION,

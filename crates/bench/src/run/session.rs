@@ -159,7 +159,7 @@ pub fn session(
     }
     let mut record = Record {
         version: VERSION,
-        date: super::date::utc(plan.now),
+        date: apus_chain::utc(plan.now),
         profile: plan.profile.to_owned(),
         timed: plan.timed,
         command: plan.command.clone(),

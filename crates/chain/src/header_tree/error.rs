@@ -2,6 +2,7 @@
 
 use crate::hashes::BlockHash;
 use crate::height::Height;
+use crate::utc::utc;
 use std::borrow::Cow;
 
 /// Why a header was refused.
@@ -62,8 +63,9 @@ pub enum HeaderError {
     },
     /// The time lies more than two hours ahead of the clock.
     #[error(
-        "block header {hash} at height {height} has time {time}, more than two hours after this \
-         machine's clock at {now}; if the clock is wrong, set it (time-too-new)"
+        "block header {hash} at height {height} is of {}, more than two hours after this machine's \
+         clock at {}; if the clock is wrong, set it (time-too-new)",
+        utc((*.time).into()), utc(*.now)
     )]
     TimeTooNew {
         /// The header.

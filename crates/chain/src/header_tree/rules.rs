@@ -17,6 +17,11 @@ const MAX_TIMEWARP_SECONDS: i64 = 600;
 /// Headers in the median (Core `chain.h`, `nMedianTimeSpan`).
 pub(crate) const MEDIAN_TIME_SPAN: usize = 11;
 
+/// Whether a header of this time lies so far ahead of a clock that it is refused.
+pub fn is_too_new(time: u32, now: i64) -> bool {
+    i64::from(time) > now.saturating_add(MAX_FUTURE_BLOCK_TIME_SECONDS)
+}
+
 /// The middle of up to [`MEDIAN_TIME_SPAN`] times, the later of two (Core `chain.h`,
 /// `GetMedianTimePast`).
 pub(crate) fn median_time(times: impl Iterator<Item = u32>) -> u32 {
@@ -126,7 +131,7 @@ impl HeaderTree {
         {
             return Err(HeaderError::TimewarpAttack { hash, height, time, prev_time });
         }
-        if i64::from(time) > self.now.saturating_add(MAX_FUTURE_BLOCK_TIME_SECONDS) {
+        if is_too_new(time, self.now) {
             return Err(HeaderError::TimeTooNew { hash, height, time, now: self.now });
         }
         Ok(())

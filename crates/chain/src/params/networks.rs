@@ -118,6 +118,7 @@ pub(super) static MAIN: Params = Params {
     default_assume_valid: Some(block(
         "00000000000000000000ccebd6d74d9194d8dcdc1d177c478e094bfad51ba5ac",
     )),
+    default_assume_valid_time: 1_772_055_173,
     signet_challenge: None,
     bip30_repeats: Cow::Borrowed(&[
         known(91_842, "00000000000a4d0a398161ffc163c503763b1f4360639393e0e4c8e300e0caec"),
@@ -197,6 +198,7 @@ pub(super) static TESTNET3: Params = Params {
     default_assume_valid: Some(block(
         "000000007a61e4230b28ac5cb6b5e5a0130de37ac1faf2f8987d2fa6505b67f4",
     )),
+    default_assume_valid_time: 1_772_051_651,
     signet_challenge: None,
     bip30_repeats: Cow::Borrowed(&[]),
     bip30_unspendable: Cow::Borrowed(&[]),
@@ -251,6 +253,7 @@ pub(super) static TESTNET4: Params = Params {
     default_assume_valid: Some(block(
         "0000000002368b1e4ee27e2e85676ae6f9f9e69579b29093e9a82c170bf7cf8a",
     )),
+    default_assume_valid_time: 1_772_013_387,
     signet_challenge: None,
     bip30_repeats: Cow::Borrowed(&[]),
     bip30_unspendable: Cow::Borrowed(&[]),
@@ -302,6 +305,7 @@ pub(super) static SIGNET: Params = Params {
     default_assume_valid: Some(block(
         "00000008414aab61092ef93f1aacc54cf9e9f16af29ddad493b908a01ff5c329",
     )),
+    default_assume_valid_time: 1_772_055_248,
     signet_challenge: Some(Cow::Borrowed(&SIGNET_CHALLENGE)),
     bip30_repeats: Cow::Borrowed(&[]),
     bip30_unspendable: Cow::Borrowed(&[]),
@@ -351,6 +355,7 @@ pub(super) static REGTEST: Params = Params {
     segwit_height: 0,
     minimum_chain_work: 0,
     default_assume_valid: None,
+    default_assume_valid_time: 0,
     signet_challenge: None,
     bip30_repeats: Cow::Borrowed(&[]),
     bip30_unspendable: Cow::Borrowed(&[]),

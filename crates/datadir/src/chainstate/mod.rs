@@ -15,7 +15,7 @@ mod tests;
 mod writer;
 
 pub use error::ChainstateError;
-pub use node::{check_files, read_node};
+pub use node::{check_files, node_best_block, read_node};
 pub use read_back::{ReadBack, read_back};
 pub use sample::{CoinSample, LookedUp};
 pub use writer::{ChainstateWriter, Written, size_bound};

@@ -5,10 +5,11 @@
 //! meanwhile is seen whole or not at all, but a table that is gone before it was read ends the reading:
 //! reading again from the start helps.
 
-use super::ChainstateError;
-use super::read_back::{ReadBack, SetEntries};
+use super::read_back::{ReadBack, SetEntries, block, obfuscation};
+use super::{ChainstateError, KEY_BEST_BLOCK, KEY_OBFUSCATION};
 use crate::leveldb::{self, Database};
-use apus_chain::OutPoint;
+use crate::obfuscation::Obfuscation;
+use apus_chain::{BlockHash, OutPoint};
 use core::ops::ControlFlow;
 use std::path::Path;
 
@@ -39,4 +40,30 @@ pub fn read_node(
         }))
     })?;
     failed.map_or_else(|| set.finish(), Err)
+}
+
+/// The block that a node's coins in the folder `dir` are at; none while it is between two.
+///
+/// # Errors
+/// As [`read_node`].
+pub fn node_best_block(dir: &Path) -> Result<Option<BlockHash>, ChainstateError> {
+    let (mut key, mut best) = (Obfuscation::NONE, Ok(None));
+    Database::open(dir)?.for_each(&mut |name, stored| {
+        // Both come before the coins.
+        match name {
+            KEY_OBFUSCATION => match obfuscation(dir, stored) {
+                Ok(found) => key = found,
+                Err(error) => best = Err(error),
+            },
+            KEY_BEST_BLOCK => {
+                let mut value = stored.to_vec();
+                key.apply(&mut value, 0);
+                best = block(dir, &value).map(Some);
+            }
+            _ => {}
+        }
+        let is_over = best.is_err() || name >= KEY_BEST_BLOCK;
+        Ok(if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    best
 }

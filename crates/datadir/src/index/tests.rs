@@ -148,6 +148,25 @@ fn entries_hold_what_their_status_says_and_nothing_else() {
     }
 }
 
+/// Bitcoin Knots has longer ones since its own proof of work, with bit 31 of the version set.
+#[test]
+fn longer_headers_are_read_as_what_they_are() {
+    let entry = |last_of_version: u8, more: usize| {
+        let mut out = Vec::new();
+        [259_900, 5, 2, 0].iter().for_each(|number| write_varint(&mut out, *number));
+        out.extend([0, 0, 0, last_of_version]);
+        out.resize(out.len() + 76 + more, 7);
+        parse(BlockHash([3; 32]), &out)
+    };
+    let long = entry(0xa0, 84).unwrap();
+    assert_eq!((long.hash, long.height), (BlockHash([3; 32]), 5));
+    assert!(Header::parse(&long.header).is_extended());
+    assert!(entry(0xa0, 0).is_ok());
+    for (last, more) in [(0x20, 84), (0xa0, 83), (0xa0, 85)] {
+        entry(last, more).unwrap_err();
+    }
+}
+
 #[test]
 fn a_node_in_the_middle_of_a_reindex_is_known() {
     let dir = tempfile::tempdir().unwrap();

@@ -179,14 +179,17 @@ impl HeaderSync {
         is_full: bool,
         learned: &mut Learned,
     ) -> Result<Step, Misbehaviour> {
-        let mut last = None;
-        for (sender, raw) in headers {
+        let (mut last, mut early) = (None, None);
+        let mut headers = headers;
+        while let Some((sender, raw)) = headers.next() {
             let before = self.tree.len();
             match self.tree.accept(&raw) {
                 Ok(accepted) => last = Some(accepted.id()),
                 // Good later, perhaps (Core `net_processing.cpp`, `MaybePunishNodeForBlock`).
                 Err(HeaderError::TimeTooNew { .. }) => {
                     learned.too_new = true;
+                    let above = std::iter::once(raw).chain(headers.by_ref().map(|(_, raw)| raw));
+                    early = EarlyChain::of(&mut self.tree, &raw, above);
                     break;
                 }
                 Err(error) if sender == peer => return Err(error.into()),
@@ -201,6 +204,9 @@ impl HeaderSync {
         }
         if let Some(last) = last {
             self.peer_has(peer, last);
+        }
+        if let Some(state) = self.peers.get_mut(&peer) {
+            state.early = early;
         }
         Ok(match last {
             Some(last) if is_full && !learned.too_new => Step::On(last),

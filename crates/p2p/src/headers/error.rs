@@ -1,6 +1,6 @@
 //! What is held against peers that were asked for headers.
 
-use apus_chain::{BlockHash, HeaderError};
+use apus_chain::{BlockHash, HeaderError, KNOTS_CHAIN};
 
 /// A peer sent what no honest one sends: it is to be disconnected and not asked again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,6 +30,12 @@ pub enum Misbehaviour {
         hash: BlockHash,
         /// The target that it claims.
         bits: u32,
+    },
+    /// A header of Bitcoin Knots' own proof of work.
+    #[error("header {index} of the peer's message is {KNOTS_CHAIN}")]
+    OfKnots {
+        /// Its place in the message, from 0.
+        index: usize,
     },
     /// The target changes as no chain's may, whatever the times in it (Core `pow.cpp`,
     /// `PermittedDifficultyTransition`).

@@ -28,6 +28,9 @@ impl<'a> Stretch<'a> {
                 return Err(Misbehaviour::NotContinuous { index, hash });
             }
             if !check_proof_of_work(&hash, header.bits, params.pow_limit) {
+                if header.is_extended() {
+                    return Err(Misbehaviour::OfKnots { index });
+                }
                 return Err(Misbehaviour::HighHash { index, hash, bits: header.bits });
             }
             hashes.push(hash);

@@ -8,7 +8,9 @@
 use super::addresses::{read_addr, read_addrv2, write_addr, write_addrv2};
 use super::{Command, Inventory, InventoryKind, Message, Services, Version};
 use crate::utreexo::{self, UtreexoError};
-use apus_chain::{BlockHash, HEADER_SIZE, ReadError, Reader, write_compact_size};
+use apus_chain::{
+    BlockHash, HEADER_SIZE, Header, KNOTS_CHAIN, ReadError, Reader, write_compact_size,
+};
 use std::borrow::Cow;
 
 /// Greatest payload of a message, in bytes (Core `net.h`, `MAX_PROTOCOL_MESSAGE_LENGTH`).
@@ -48,6 +50,12 @@ pub enum MessageError {
     /// A header is said to be followed by transactions.
     #[error("payload of `headers`: header {index} claims to have transactions")]
     HeaderWithTransactions {
+        /// Place of the header in the message, from 0.
+        index: usize,
+    },
+    /// A header is one of Bitcoin Knots' own proof of work.
+    #[error("payload of `headers`: header {index} is {KNOTS_CHAIN}")]
+    OfKnots {
         /// Place of the header in the message, from 0.
         index: usize,
     },
@@ -234,9 +242,15 @@ fn read_headers(reader: &mut Reader<'_>) -> Result<Vec<[u8; HEADER_SIZE]>, Messa
     let count = malformed("headers", reader.compact_max(HEADERS_MAX as u64))? as usize;
     let mut headers = Vec::with_capacity(count.min(reader.remaining() / (HEADER_SIZE + 1)));
     for index in 0..count {
-        headers.push(*malformed("headers", reader.array())?);
-        if malformed("headers", reader.compact_u64())? != 0 {
-            return Err(MessageError::HeaderWithTransactions { index });
+        let header = *malformed("headers", reader.array())?;
+        // A longer header goes on where the number of transactions is to be, which is 0.
+        match reader.compact_u64() {
+            Ok(0) => headers.push(header),
+            _ if Header::parse(&header).is_extended() => {
+                return Err(MessageError::OfKnots { index });
+            }
+            Ok(_) => return Err(MessageError::HeaderWithTransactions { index }),
+            Err(error) => return malformed("headers", Err(error)),
         }
     }
     Ok(headers)

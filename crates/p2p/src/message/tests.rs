@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::addresses::{Host, NodeAddress};
+use crate::transport::PeerError;
 use bitcoin::consensus::encode::{deserialize, serialize};
 use bitcoin::p2p::message::RawNetworkMessage;
 use proptest::collection::vec;
@@ -257,6 +258,23 @@ fn headers_come_without_transactions() {
     payload[1 + 2 * 81 - 1] = 1;
     let error = decode(Command::new("headers"), payload);
     assert_eq!(error, Err(MessageError::HeaderWithTransactions { index: 1 }));
+}
+
+/// They are longer, and bit 31 of their version is set.
+#[test]
+fn headers_of_knots_are_called_what_they_are() {
+    let mut header = [7; 164];
+    header[..4].copy_from_slice(&0xa000_0000_u32.to_le_bytes());
+    let read =
+        |header: &[u8]| decode(Command::new("headers"), [&[1], header, &[0]].concat()).unwrap_err();
+    for count in [1, 0xfd, 0xff] {
+        header[80] = count;
+        let error = read(&header);
+        assert_eq!(error, MessageError::OfKnots { index: 0 });
+        assert!(PeerError::from(error).to_string().contains("Bitcoin Knots"));
+    }
+    header[3] = 0x20;
+    assert_ne!(read(&header), MessageError::OfKnots { index: 0 });
 }
 
 fn addresses(command: &str, entries: &[&[u8]]) -> Result<Vec<NodeAddress>, MessageError> {

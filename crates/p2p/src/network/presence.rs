@@ -64,6 +64,7 @@ impl State {
             liveness: Liveness::new(now),
             fences: Fences::default(),
             asked_at: now,
+            clock_ahead: 0,
         };
         self.peers.insert(id, peer);
         id
@@ -82,6 +83,7 @@ impl State {
         };
         let version = &handle.info.version;
         let services = version.services;
+        peer.clock_ahead = version.time.saturating_sub(super::unix_time());
         if let Some(address) = &peer.address {
             self.book.connected(address, services, super::unix_time());
         }
@@ -119,6 +121,9 @@ impl State {
                 None if peer.handle.is_none() => (reason.to_string(), Verdict::Useless),
                 None => (reason.to_string(), Verdict::Blameless),
             };
+            if let PeerError::Headers { what } = reason {
+                self.refused.note(format!("{address}: {what}"));
+            }
             self.last_lost = Some(format!("{address}: {why}"));
             match verdict {
                 Verdict::Misbehaved => self.book.misbehaved(address, unix),

@@ -7,6 +7,7 @@ use super::mailbox::Mailboxes;
 use super::peer::{Outgoing, Turns};
 use super::presence::Verdict;
 use super::raw_headers::RawHeaders;
+use super::refused::Refused;
 use super::{NetworkError, NetworkOptions};
 use crate::PeerId;
 use crate::addresses::{AddressBook, NodeAddress, Reach};
@@ -51,6 +52,8 @@ pub(super) struct Peer {
     pub(super) fences: Fences,
     /// When it last asked for blocks; before that, when it came.
     pub(super) asked_at: u64,
+    /// Seconds that its clock was ahead of this machine's when it came.
+    pub(super) clock_ahead: i64,
 }
 
 pub(super) struct State {
@@ -86,6 +89,8 @@ pub(super) struct State {
     pub(super) settling: bool,
     /// When something useful came last.
     pub(super) useful_at: u64,
+    /// Headers of peers that were refused for what they are.
+    pub(super) refused: Refused,
     /// Why the last peer that went did.
     pub(super) last_lost: Option<String>,
     pub(super) failure: Option<NetworkError>,
@@ -154,6 +159,7 @@ impl State {
             usefulness_at: 0,
             settling: false,
             useful_at: 0,
+            refused: Refused::default(),
             last_lost: None,
             failure: None,
             broken: None,
@@ -258,7 +264,7 @@ impl State {
             raw.add(self.headers.tree(), &new);
         }
         self.new.extend(new);
-        let learned = learned.map_err(|error| PeerError::Protocol { what: error.to_string() })?;
+        let learned = learned.map_err(|error| PeerError::Headers { what: error.to_string() })?;
         if learned.new_headers > 0 || self.headers.candidate_height() > before {
             self.useful_at = now;
         }

@@ -1,7 +1,7 @@
 //! [`Gap`] and [`InvalidBlock`]: what a chain lacks, and why, to explain where it ends.
 
 use super::{InvalidError, RemoteKind, SyncError};
-use apus_chain::{BlockHash, KnownBlock};
+use apus_chain::{BlockHash, Height, KNOTS_CHAIN, KnownBlock};
 use apus_datadir::BlockFile;
 use apus_engine::swiftsync::SwiftSyncError;
 use apus_engine::utxo::ChainstateError;
@@ -28,8 +28,38 @@ pub struct Gap {
     pub refused: Vec<String>,
     /// How many headers were refused.
     pub refused_count: u64,
+    /// Blocks of Bitcoin Knots' own proof of work.
+    pub knots: Stretch,
+    /// Blocks that an index says are stored, and whose files are not there or end below them.
+    pub absent: Stretch,
+    /// Height of the highest header that an index has without its block.
+    pub headers: Option<Height>,
+    /// Numbers of block files in which no block can be read, though something is in them.
+    pub unreadable: Vec<u32>,
     /// Blocks that are there, proved invalid, and were put aside with what descends from them.
     pub invalid: Vec<InvalidBlock>,
+}
+
+/// Some blocks, of which the highest is told.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stretch {
+    /// How many.
+    pub count: u64,
+    /// Height of the highest, where that is known.
+    pub highest: Option<Height>,
+}
+
+impl Stretch {
+    /// Notes one more.
+    pub(crate) fn add(&mut self, height: Option<Height>) {
+        self.count += 1;
+        self.highest = self.highest.max(height);
+    }
+
+    /// How high they reach, for people.
+    fn up_to(&self) -> String {
+        self.highest.map_or_else(String::new, |height| format!(", up to height {height},"))
+    }
 }
 
 impl Gap {
@@ -48,11 +78,13 @@ impl Gap {
     /// What a user should know who takes the end of the chain for the end of the blocks; none where no block lies
     /// beyond but those that were put aside.
     pub fn unjoined(&self) -> Option<Self> {
-        (self.unjoined > 0 || self.refused_count > 0).then(|| Self {
-            orphans: self.unjoined,
-            invalid: Vec::new(),
-            ..self.clone()
-        })
+        let is_any = self.unjoined > 0
+            || self.refused_count > 0
+            || self.knots.count > 0
+            || self.absent.count > 0
+            || self.headers.is_some()
+            || !self.unreadable.is_empty();
+        is_any.then(|| Self { orphans: self.unjoined, invalid: Vec::new(), ..self.clone() })
     }
 
     /// Names of the block files that are not there, the first few; none where there are none.
@@ -107,6 +139,34 @@ impl std::fmt::Display for Gap {
         }
         if self.refused_count > 0 {
             write!(f, "; {} header(s) refused: {}", self.refused_count, self.refused.join("; "))?;
+        }
+        if self.knots.count > 0 {
+            write!(f, "; {} block(s){} are {KNOTS_CHAIN}", self.knots.count, self.knots.up_to())?;
+        }
+        if self.absent.count > 0 {
+            let up_to = self.absent.up_to();
+            write!(
+                f,
+                "; by the node's block index there are {} further block(s){up_to} whose files are not there or end too early",
+                self.absent.count
+            )?;
+        }
+        if let Some(height) = self.headers {
+            write!(
+                f,
+                "; the node's block index has headers up to height {height}, without their blocks"
+            )?;
+        }
+        if !self.unreadable.is_empty() {
+            let told =
+                self.unreadable.iter().take(TOLD).map(|number| format!("blk{number:05}.dat"));
+            let told: Vec<String> = told.collect();
+            let more = if self.unreadable.len() > TOLD { ", and in further files" } else { "" };
+            write!(
+                f,
+                "; no block can be read in {}{more}: damaged, or obfuscated with another key than that in xor.dat",
+                told.join(", ")
+            )?;
         }
         match self.missing_files() {
             Some(files) => write!(f, "; {files}"),

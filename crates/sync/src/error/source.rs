@@ -1,7 +1,7 @@
 //! [`SourceError`]: why a source of blocks could not give what was asked for.
 
-use super::{ErrorKind, SyncError};
-use apus_chain::{BlockError, BlockHash, Height, HeightRange};
+use super::{ClockError, ErrorKind, SyncError};
+use apus_chain::{BlockError, BlockHash, Height, HeightRange, KNOTS_CHAIN};
 use apus_datadir::BlkError;
 
 /// Why a source could not give what was asked for.
@@ -13,6 +13,9 @@ pub enum SourceError {
     /// The index of the blocks, where nothing can take its place.
     #[error("{0}")]
     Index(#[from] apus_datadir::IndexError),
+    /// Blocks are of the future, by this machine's clock.
+    #[error(transparent)]
+    Clock(#[from] Box<ClockError>),
     /// No header of the chain has a block: only genesis is known.
     #[error(
         "no block that follows the genesis block of the {chain} chain was found: give the folder \
@@ -59,7 +62,7 @@ pub enum SourceError {
     },
     /// A file with blocks that the node connected is gone.
     #[error(
-        "{folder} has no blk{number:05}.dat, in which the node's block index has connected blocks: \
+        "{folder} has no blk{number:05}.dat that reaches to block {height}, which is connected by the node's block index: \
          restore the file, or start the node with -reindex, which downloads what is missing"
     )]
     FileMissing {
@@ -67,6 +70,19 @@ pub enum SourceError {
         folder: String,
         /// The file's number.
         number: u32,
+        /// The lowest of its blocks that is not there.
+        height: Height,
+    },
+    /// A node that goes by another chain than Bitcoin's.
+    #[error(
+        "the node of {folder} has connected block {height}, which is {KNOTS_CHAIN}: Apus knows Bitcoin Core's rules, by which \
+         that block is invalid"
+    )]
+    OfKnots {
+        /// The folder of its blocks.
+        folder: String,
+        /// The highest such block.
+        height: Height,
     },
     /// A block of a chain that was settled elsewhere is not in the folder.
     #[error("{folder} has no block {height} ({hash}): get it, or give a folder that has it")]
@@ -158,6 +174,7 @@ impl SourceError {
         match self {
             Self::Files(error) => files_error_kind(error),
             Self::Index(_)
+            | Self::Clock(_)
             | Self::NotInFolder { .. }
             | Self::Network(_)
             | Self::DamagedCopies { .. }
@@ -169,6 +186,7 @@ impl SourceError {
             | Self::NoneConnected { .. }
             | Self::NotStated { .. }
             | Self::FileMissing { .. }
+            | Self::OfKnots { .. }
             | Self::Damaged { .. } => ErrorKind::Wrong,
             Self::Disputed { .. } => ErrorKind::Invalid,
             Self::Interrupted => ErrorKind::Interrupted,
@@ -180,7 +198,7 @@ impl SourceError {
 fn files_error_kind(error: &BlkError) -> ErrorKind {
     match error {
         BlkError::WrongChain { .. } => ErrorKind::Usage,
-        BlkError::NoBlocks { .. } => ErrorKind::Wrong,
+        BlkError::NoBlocks { .. } | BlkError::Plain { .. } => ErrorKind::Wrong,
         _ => ErrorKind::Io,
     }
 }

@@ -1,6 +1,7 @@
 //! [`UsageError`]: the question was wrong: options that do not fit together, a folder that is not this run's.
 
 use super::NotAnchored;
+use crate::source::blocksdir::NodeTip;
 use apus_chain::{Height, KnownBlock};
 use apus_storage::NotOwn;
 
@@ -73,6 +74,18 @@ pub enum UsageError {
         folder: String,
         /// Why it is not this user's own.
         why: NotOwn,
+    },
+    /// A node's coins would give way to older ones.
+    #[error(
+        "the node's coins are at {node}, and the blocks that its index has as valid, with their undo data, lead to block {} \
+         ({}) alone: nothing was replaced. `bitcoind -reindex` makes the node judge all of its blocks anew; with \
+         --replace-with-older the coins of that block take the place of those that are there", .end.height, .end.hash
+    )]
+    OlderThanNode {
+        /// Where the node's coins are.
+        node: Box<NodeTip>,
+        /// Where the new ones would be.
+        end: KnownBlock,
     },
     /// Another run writes the same folder.
     #[error("another run is writing {draft}: wait until it has ended, or name another folder")]

@@ -7,13 +7,15 @@
 mod finding;
 mod from_index;
 mod heads;
+mod node_tip;
 mod on_chain;
 mod undo;
 mod ways_back;
 
 pub use heads::BlockHead;
+pub use node_tip::NodeTip;
 
-use crate::error::{Gap, InvalidBlock, SourceError, SyncError};
+use crate::error::{ClockError, Gap, InvalidBlock, SourceError, SyncError};
 use crate::progress::{Event, Observer};
 use crate::source::{BlockFetcher, BlockSource, ChainSource, Search, Taken};
 use crate::warning::Warning;
@@ -69,7 +71,10 @@ pub enum UseIndex {
     Never,
     /// Only blocks that the node connected and can disconnect: with data, undo data and scripts
     /// checked, as the index says. Without an index there are none.
-    Connected,
+    Connected {
+        /// The chain may have less work than the one that the node's coins are at, which a run replaces.
+        older: bool,
+    },
     /// All blocks up to this one, whatever the node made of them, and each only where the index says that it
     /// lies: no other copy will do.
     Stated(BlockHash),
@@ -78,7 +83,7 @@ pub enum UseIndex {
 impl UseIndex {
     /// Whether only blocks count that the node connected.
     pub(crate) const fn is_of_node(self) -> bool {
-        matches!(self, Self::Connected | Self::Stated(_))
+        matches!(self, Self::Connected { .. } | Self::Stated(_))
     }
 }
 
@@ -117,14 +122,15 @@ impl BlocksDir {
         let mut from_index = false;
         let mut settled = None;
         if use_index.is_of_node() {
-            let mut finding = Finding::new(&files, params, now, invalid);
+            let mut finding = Finding::new(&files, params, invalid);
+            let whole = matches!(use_index, UseIndex::Connected { .. });
             match use_index {
                 UseIndex::Stated(_) => from_index::find_stated(&files, &mut finding)?,
                 _ => from_index::find_connected(&files, &mut finding)?,
             }
-            if let Some(number) = from_index::missing_file(&files)? {
+            if let Some((number, height)) = from_index::missing_file(&files, whole)? {
                 let folder = dir.display().to_string();
-                return Err(SourceError::FileMissing { folder, number });
+                return Err(SourceError::FileMissing { folder, number, height });
             }
             let none = || SourceError::NoneConnected { folder: dir.display().to_string() };
             settled = Some(match use_index {
@@ -133,7 +139,7 @@ impl BlocksDir {
             });
             from_index = true;
         } else if use_index == UseIndex::IfPresent && dir.join("index").join("CURRENT").is_file() {
-            let mut finding = Finding::new(&files, params, now, invalid);
+            let mut finding = Finding::new(&files, params, invalid);
             match from_index::find(&files, &mut finding, observer, interrupt)? {
                 Ok(()) => settled = finding.settle(),
                 Err(Unusable::Empty) => {}
@@ -145,7 +151,7 @@ impl BlocksDir {
             from_index = settled.is_some();
         }
         if settled.is_none() {
-            let mut finding = Finding::new(&files, params, now, invalid);
+            let mut finding = Finding::new(&files, params, invalid);
             let summary = finding.scan(files.files(), observer, interrupt)?;
             summary.verdict(&files)?;
             warn(&files, &summary, observer);
@@ -153,6 +159,7 @@ impl BlocksDir {
         }
         let none = SourceError::NoChain { chain: params.network.name() };
         let Settled { chain, places, copies, beside, ways_back, gap } = settled.ok_or(none)?;
+        ClockError::expect_past(&chain, now).map_err(Box::new)?;
         // Whoever asks for what an index states compares that itself.
         if let Some(beyond) = gap.unjoined().filter(|_| !matches!(use_index, UseIndex::Stated(_))) {
             let end = KnownBlock { height: chain.tip_height(), hash: *chain.tip_hash() };
@@ -171,7 +178,7 @@ impl BlocksDir {
             buffer_bytes: 4 << 20,
             rescan: OnceLock::new(),
         };
-        if use_index == UseIndex::Connected
+        if matches!(use_index, UseIndex::Connected { .. })
             && let Some(what) = found.look_at_undo(BLOCKS_GONE_BACK)?
         {
             observer.event(Event::Warning(Warning::UndoOfNode { what }));
@@ -481,6 +488,7 @@ impl FilesFetcher<'_> {
                 return Ok(stopped);
             }
         }
+        self.dir.files.expect_obfuscated(first.file)?;
         Err(SourceError::Damaged {
             height,
             hash: self.dir.chain.hash(height).copied().unwrap_or_default(),

@@ -7,9 +7,11 @@
 mod addresses;
 mod chain;
 mod choice;
+mod clock;
 mod counts;
 mod damaged;
 mod kept;
+mod lacking;
 mod recent;
 mod stored;
 mod weights;
@@ -160,7 +162,14 @@ impl<'a> Peers<'a> {
         if self.gives_little.swap(false, Ordering::Relaxed) {
             observer.event(Event::Warning(Warning::GivesFewBlocks));
         }
-        while !self.network.has_headers()? {
+        loop {
+            let has_headers = self.network.has_headers();
+            if !matches!(has_headers, Ok(false)) {
+                self.expect_clock()?;
+            }
+            if has_headers? {
+                break;
+            }
             self.network.wait(LOOK);
             self.store_headers(HEADERS_STORED)?;
             let progress = Progress {
@@ -234,6 +243,9 @@ impl<'a> Peers<'a> {
                 }
             }
             self.disputed(than)?;
+            if !follow {
+                self.expect_clock()?;
+            }
             // The next interruption is one of what comes after.
             if !follow || interrupt.swap(false, Ordering::Relaxed) {
                 return Ok(None);

@@ -4,9 +4,11 @@ use super::Verify;
 use super::file_records::Stored as StoredInFiles;
 use super::finding::{FindingKind, Findings, Found};
 use super::status::{Parent, Past, contradiction, lacks_witness_mark};
-use crate::error::{SourceError, SyncError};
+use crate::error::{ClockError, SourceError, SyncError};
 use crate::progress::{Event, Phase, stop_if_interrupted};
-use apus_chain::{BlockHash, HeaderChain, HeaderId, HeaderTree, Height, HeightRange, KnownBlock};
+use apus_chain::{
+    ANY_TIME, BlockHash, Header, HeaderChain, HeaderId, HeaderTree, Height, HeightRange, KnownBlock,
+};
 use apus_datadir::{
     BlockFiles, IndexEntry, IndexError, IndexRest, STATUS_FAILED, VALID_CHAIN, VALID_SCRIPTS,
     VALID_TRANSACTIONS, read_index, read_whole_index,
@@ -94,7 +96,7 @@ impl NodeIndex {
     }
 
     fn read_headers(request: &Verify<'_>, findings: &Findings) -> Result<Self, Stop> {
-        let mut tree = HeaderTree::new(request.params, request.now);
+        let mut tree = HeaderTree::new(request.params, ANY_TIME);
         // Of each height all are there before those of the next.
         tree.set_orphans_max(0);
         let mut reading = Reading {
@@ -106,6 +108,7 @@ impl NodeIndex {
             best: (0, request.params.genesis_hash),
             shunned: (0, BlockHash::ZERO),
             genesis: None,
+            of_knots: None,
         };
         let blocksdir = request.blocksdir();
         let (mut rest, mut in_files) = (IndexRest::default(), StoredInFiles::default());
@@ -146,6 +149,14 @@ impl NodeIndex {
             let found = Found::new(what).of(&blocksdir.join("index"));
             findings.add(FindingKind::IndexFlag, found);
         }
+        if let Some(height) = reading.of_knots {
+            let folder = blocksdir.display().to_string();
+            return Err(Stop::Run(SourceError::OfKnots { folder, height }.into()));
+        }
+        // By a clock that is behind, a sound node would be accused.
+        let of_all = HeaderChain::best_of(&reading.tree);
+        ClockError::expect_past(&of_all, request.now)
+            .map_err(|error| Stop::Run(SourceError::from(Box::new(error)).into()))?;
         let Reading { tree, statuses, past: Past { pruned, .. }, best, shunned, genesis, .. } =
             reading;
         let shunned = (shunned.0 > best.0).then_some(shunned.1);
@@ -345,6 +356,8 @@ struct Reading<'a> {
     best: (u128, BlockHash),
     shunned: (u128, BlockHash),
     genesis: Option<IndexEntry>,
+    /// Height of the highest connected block whose header only Bitcoin Knots takes.
+    of_knots: Option<Height>,
 }
 
 impl Reading<'_> {
@@ -407,7 +420,11 @@ impl Reading<'_> {
                 }
             }
         };
-        self.add(FindingKind::IndexEntry, block_of(entry), what);
+        if is_connected(entry) && Header::parse(&entry.header).is_extended() {
+            self.of_knots = self.of_knots.max(Some(entry.height));
+        } else {
+            self.add(FindingKind::IndexEntry, block_of(entry), what);
+        }
         None
     }
 

@@ -155,20 +155,36 @@ fn an_invalid_block_above_those_that_are_joined_is_left_out() {
     run.check(outcome, &valid);
 }
 
-/// Peers go over to a chain that parts from the one whose coins were gone on from, below these: the run
-/// cannot go back there, and says so.
+/// Peers go over to a chain that parts from the one whose coins were gone on from, below these: there is no way back, so the
+/// run begins anew.
 #[test]
-fn a_chain_that_parts_below_what_was_joined_is_refused() {
+fn a_chain_that_parts_below_what_was_joined_is_begun_anew() {
     let first = long_chain(88).blocks();
     let (run, _folder) = joining(false);
     let stop = |_: &Told, _: &Peers<'_>| run.interrupt.store(true, Ordering::Relaxed);
     let peer = FakePeer::start(&first, &[Behaviour::Honest]);
     run.held_at(&[&peer], Some((200, &stop))).unwrap_err();
     run.interrupt.store(false, Ordering::Relaxed);
-    let other = FakePeer::start(&branch(&first, 89, 90, 360).blocks(), &[Behaviour::Honest]);
-    let error = run.over(&[&other]).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
-    assert!(error.to_string().contains("up to block 152"), "{error}");
+    let second = branch(&first, 89, 90, 360).blocks();
+    let other = FakePeer::start(&second, &[Behaviour::Honest]);
+    run.check(run.over(&[&other]), &second);
+}
+
+/// A liar's chain is better by one block, parts from the others' far below, and its last block is invalid: this start and the
+/// next end on the others' chain.
+#[test]
+fn a_better_chain_that_parts_far_below_and_is_invalid_is_left() {
+    let honest_chain = long_chain(93).blocks();
+    let mut builder = branch(&honest_chain, 94, 120, 320);
+    let invalid = invalid_block(&mut builder);
+    builder.add(invalid);
+    let honest = FakePeer::start(&honest_chain, &[Behaviour::Honest]);
+    let liar = FakePeer::start(&builder.blocks(), &[Behaviour::Honest]);
+    let (run, _folder) = joining(false);
+    run.check(run.over(&[&honest, &liar]), &honest_chain);
+    let told = run.told.warnings.lock().unwrap().join("\n");
+    assert!(told.contains("bad-cb-amount") && told.contains("begins anew"), "{told}");
+    assert!(!told.contains("hints"), "{told}");
 }
 
 /// Before it has gone on, what it did of the blocks that both chains have stays.

@@ -13,6 +13,7 @@ mod undo_data;
 mod anchored;
 #[cfg(feature = "kernel")]
 mod chains;
+mod clock;
 mod harness;
 mod honest;
 mod hostile;

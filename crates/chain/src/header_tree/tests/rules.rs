@@ -2,6 +2,7 @@
 
 use crate::hashes::BlockHash;
 use crate::header::Header;
+use crate::header_chain::HeaderChain;
 use crate::header_tree::testing::{NOW, child, mine, mine_child};
 use crate::header_tree::{Accepted, HeaderError, HeaderId, HeaderStatus, HeaderTree, REJECTED_MAX};
 use crate::network::Network;
@@ -204,6 +205,41 @@ fn time_too_new_from_two_hours_on_until_the_clock_moves() {
     let mut chain = Chain::new(moving());
     chain.tree.set_now(now);
     chain.try_push(chain.next(latest)).unwrap();
+}
+
+/// Headers of the future are judged by all other rules, and leave no trace.
+#[test]
+fn without_the_clock_only_the_time_is_forgiven() {
+    let mut chain = Chain::new(moving());
+    chain.push(chain.tip.time + 1);
+    let (tip, parent) = (chain.tree.tip(), chain.tip);
+    chain.tree.set_now(i64::from(parent.time));
+    let mut above = vec![parent];
+    for spacing in [7201, 1, 1] {
+        let last = above[above.len() - 1];
+        let next = Header { time: last.time + spacing, ..child(&chain.params, &last, 0) };
+        above.push(mine(&chain.params, next));
+    }
+    let mut old = child(&chain.params, &above[3], 0);
+    old.version = 1;
+    above.push(mine(&chain.params, old));
+    let raw: Vec<_> = above[1..].iter().map(Header::to_bytes).collect();
+    assert_eq!(chain.tree.accept(&raw[0]).unwrap_err().reason(), "time-too-new");
+    let (hash, last) = chain.tree.without_clock(raw.iter().copied()).unwrap();
+    assert_eq!((hash, last.height), (above[3].hash(), 4));
+    assert!(last.chain_work > chain.tree.connected(tip).unwrap().chain_work);
+    assert_eq!(chain.tree.without_clock(raw[3..].iter().copied()), None);
+    assert_eq!((chain.tree.tip(), chain.tree.len()), (tip, 2));
+    for header in &above[1..] {
+        assert_eq!(chain.tree.find(&header.hash()), None);
+    }
+    // As if it had not been tried.
+    assert_eq!(chain.tree.accept(&raw[0]).unwrap_err().reason(), "time-too-new");
+    chain.tree.set_now(NOW);
+    chain.try_push(above[1]).unwrap();
+    let path = HeaderChain::best_of(&chain.tree);
+    let latest = i64::from(above[1].time) - 7200;
+    assert_eq!((path.first_too_new(latest), path.first_too_new(latest - 1)), (None, Some(2)));
 }
 
 #[test]

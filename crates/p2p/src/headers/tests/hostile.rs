@@ -1,6 +1,7 @@
 //! Peers that lie, stall, or send what no node sends.
 
 use super::*;
+use apus_chain::KnownBlock;
 
 /// One peer with the run and one that waits; all headers of the candidate are the first one's.
 fn on_trial(chain: &[[u8; 80]]) -> HeaderSync {
@@ -250,6 +251,28 @@ fn a_header_of_the_future_is_dropped_and_taken_when_its_time_has_come() {
     sync.set_clock(NOW, 600_000);
     let learned = sync.headers(A, &chain[20..], 600_001).unwrap();
     assert_eq!((learned.new_headers, learned.too_new), (19, false));
+}
+
+/// What is kept out by the clock alone is told, and who has it.
+#[test]
+fn a_better_chain_of_the_future_is_told() {
+    let params = regtest(0);
+    let chain = mined(None, 40, 1);
+    let header = Header::parse(&chain[20]);
+    let now = i64::from(header.time) - 2 * 3600 - 1;
+    let mut sync = HeaderSync::new(&params, now);
+    sync.peer_connected(A, 0);
+    sync.peer_connected(B, 0);
+    assert_eq!(sync.too_new(0), None);
+    sync.headers(A, &chain, 0).unwrap();
+    sync.headers(B, &chain[..20], 0).unwrap();
+    let first = KnownBlock { height: 21, hash: header.hash() };
+    let told = TooNew { first, time: header.time, height: 40, peers: 1, others: 1 };
+    assert_eq!(sync.too_new(0), Some(told));
+    sync.headers(B, &chain, 0).unwrap();
+    assert_eq!(sync.too_new(0), Some(TooNew { peers: 2, others: 0, ..told }));
+    // Its time has come.
+    assert_eq!(sync.too_new(1000), None);
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use super::describe;
 use super::ways_back::{WaysBack, branches};
-use crate::error::{Gap, InvalidBlock, SourceError};
+use crate::error::{Gap, InvalidBlock, SourceError, Stretch};
 use crate::progress::{Event, Observer, Phase, Progress};
-use apus_chain::{BlockHash, HeaderChain, HeaderId, HeaderTree, Height, Params};
+use apus_chain::{ANY_TIME, BlockHash, Header, HeaderChain, HeaderId, HeaderTree, Height, Params};
 use apus_datadir::{BlockFile, BlockFiles, BlockLocation, ScanSummary};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -39,13 +39,10 @@ pub(super) struct Settled {
 }
 
 impl<'a> Finding<'a> {
-    pub(super) fn new(
-        files: &'a BlockFiles,
-        params: &Params,
-        now: i64,
-        invalid: &'a [InvalidBlock],
-    ) -> Self {
-        let mut tree = HeaderTree::new(params, now);
+    pub(super) fn new(files: &'a BlockFiles, params: &Params, invalid: &'a [InvalidBlock]) -> Self {
+        // Whoever takes the chain compares it with the clock: to leave blocks out for their times would hide that the
+        // clock is wrong.
+        let mut tree = HeaderTree::new(params, ANY_TIME);
         // Waiting headers take about as much memory as connected ones, and each is a block that
         // lies on this disk.
         tree.set_orphans_max(usize::MAX);
@@ -54,8 +51,8 @@ impl<'a> Finding<'a> {
         Self { files, tree, places, copies, gap, invalid }
     }
 
-    /// Takes one header and where its block lies.
-    pub(super) fn header(&mut self, raw: &[u8; 80], place: BlockLocation) {
+    /// Takes one header and where its block lies, with the height that an index has for it.
+    pub(super) fn header(&mut self, raw: &[u8; 80], place: BlockLocation, height: Option<Height>) {
         if !self.invalid.is_empty()
             && let Some(&invalid) = self.invalid.get(&BlockHash(apus_hash::sha256d(raw)))
         {
@@ -77,6 +74,7 @@ impl<'a> Finding<'a> {
                     slot => *slot = Some(place),
                 }
             }
+            Err(_) if Header::parse(raw).is_extended() => self.gap.knots.add(height),
             Err(error) => {
                 self.gap.refused_count += 1;
                 if self.gap.refused.len() < TOLD {
@@ -84,6 +82,16 @@ impl<'a> Finding<'a> {
                 }
             }
         }
+    }
+
+    /// An index says that the block of a height is stored, and it is in no file.
+    pub(super) fn absent(&mut self, height: Height) {
+        self.gap.absent.add(Some(height));
+    }
+
+    /// An index has a header of a height without its block.
+    pub(super) fn header_alone(&mut self, height: Height) {
+        self.gap.headers = self.gap.headers.max(Some(height));
     }
 
     /// Goes through `files` for headers.
@@ -99,7 +107,7 @@ impl<'a> Finding<'a> {
         let mut progress = Progress { bytes_total, ..Progress::default() };
         for file in files {
             let found = all.scan_file(file.number, &mut |header, place| {
-                self.header(header, place);
+                self.header(header, place, None);
                 progress.blocks += 1;
                 if interrupt.load(Ordering::Relaxed) {
                     return ControlFlow::Break(());
@@ -108,6 +116,10 @@ impl<'a> Finding<'a> {
             })?;
             if interrupt.load(Ordering::Relaxed) {
                 return Err(SourceError::Interrupted);
+            }
+            if found.records == 0 && found.resynced_bytes > 0 {
+                all.expect_obfuscated(file.number)?;
+                self.gap.unreadable.push(file.number);
             }
             summary.merge(found);
             progress.bytes += file.length;
@@ -138,6 +150,12 @@ impl<'a> Finding<'a> {
 
     fn settled(self, tip: HeaderId, chain: HeaderChain) -> Settled {
         let Self { files, tree, places, mut copies, mut gap, invalid, .. } = self;
+        // What is no higher may have come of a branch that was left.
+        let is_above = |height: &Height| *height > chain.tip_height();
+        gap.headers = gap.headers.filter(is_above);
+        if !gap.absent.highest.is_some_and(|height| is_above(&height)) {
+            gap.absent = Stretch::default();
+        }
         gap.orphans = tree.orphans_count();
         let mut missing: Vec<BlockHash> =
             tree.missing_parents().filter(|hash| !invalid.contains_key(hash)).copied().collect();

@@ -12,6 +12,7 @@
 use super::finding::Finding;
 use crate::error::SourceError;
 use crate::progress::Observer;
+use apus_chain::Height;
 use apus_datadir::{
     BlockFile, BlockFiles, BlockLocation, IndexEntry, IndexError, STATUS_FAILED, VALID_SCRIPTS,
     read_index,
@@ -42,7 +43,7 @@ pub(super) fn find(
     observer: &dyn Observer,
     interrupt: &AtomicBool,
 ) -> Result<Result<(), Unusable>, SourceError> {
-    let rooms = match rooms(files) {
+    let rooms = match rooms(files, finding) {
         Ok(rooms) if rooms.is_empty() => return Ok(Err(Unusable::Empty)),
         Ok(rooms) => rooms,
         Err(error) => return Ok(Err(Unusable::Index(error))),
@@ -63,25 +64,29 @@ pub(super) fn find_connected(
     files: &BlockFiles,
     finding: &mut Finding<'_>,
 ) -> Result<(), IndexError> {
-    let rooms = rooms(files)?;
+    let rooms = rooms(files, finding)?;
     headers(files, &rooms, &is_connected, finding)
 }
 
 /// Puts the headers and places of all stored blocks into `finding`, as the index has them.
 pub(super) fn find_stated(files: &BlockFiles, finding: &mut Finding<'_>) -> Result<(), IndexError> {
-    let rooms = rooms(files)?;
+    let rooms = rooms(files, finding)?;
     headers(files, &rooms, &|_| true, finding)
 }
 
-/// The first block file of which the index says that connected blocks lie in it, and which is not
-/// there.
-pub(super) fn missing_file(files: &BlockFiles) -> Result<Option<u32>, IndexError> {
-    let mut missing: Option<u32> = None;
+/// The first block file in which connected blocks lie by the index, and that is not there or, if they are to be `whole`, ends before one of them; and
+/// the lowest of these blocks.
+pub(super) fn missing_file(
+    files: &BlockFiles,
+    whole: bool,
+) -> Result<Option<(u32, Height)>, IndexError> {
+    let mut missing: Option<(u32, Height)> = None;
     read_index(files.dir(), &mut |entry| {
-        if let Some((number, _)) = entry.data.filter(|_| is_connected(&entry))
-            && files.get(number).is_none()
+        if let Some((number, offset)) = entry.data.filter(|_| is_connected(&entry))
+            && files.get(number).is_none_or(|file| whole && file.length <= offset)
         {
-            missing = Some(missing.map_or(number, |first| first.min(number)));
+            let found = (number, entry.height);
+            missing = Some(missing.map_or(found, |first| first.min(found)));
         }
         ControlFlow::Continue(())
     })?;
@@ -94,17 +99,27 @@ fn is_connected(entry: &IndexEntry) -> bool {
         && (entry.height == 0 || entry.undo.is_some())
 }
 
-/// Where blocks begin, ascending, for each file.
-fn rooms(files: &BlockFiles) -> Result<HashMap<u32, Vec<u32>>, IndexError> {
+/// Where blocks begin, ascending, for each file that is there. What else the index tells of is noted in `finding`.
+fn rooms(
+    files: &BlockFiles,
+    finding: &mut Finding<'_>,
+) -> Result<HashMap<u32, Vec<u32>>, IndexError> {
     let mut starts: HashMap<u32, Vec<u32>> = HashMap::new();
     read_index(files.dir(), &mut |entry| {
-        if let Some((file, offset)) = entry.data {
-            starts.entry(file).or_default().push(u32::try_from(offset).unwrap_or(u32::MAX));
+        match entry.data {
+            Some((number, offset)) => match files.get(number) {
+                Some(file) if file.length > offset => {
+                    let offset = u32::try_from(offset).unwrap_or(u32::MAX);
+                    starts.entry(number).or_default().push(offset);
+                }
+                // Of a file that was pruned the index has no places.
+                _ => finding.absent(entry.height),
+            },
+            None if entry.status & STATUS_FAILED == 0 => finding.header_alone(entry.height),
+            None => {}
         }
         ControlFlow::Continue(())
     })?;
-    // Pruned files, and files that are not here for another reason, have no blocks to offer.
-    starts.retain(|number, _| files.files().iter().any(|file| file.number == *number));
     for starts in starts.values_mut() {
         starts.sort_unstable();
         starts.dedup();
@@ -139,8 +154,8 @@ fn headers(
             ControlFlow::Continue(())
         })?;
         found.sort_unstable();
-        for (.., place, header) in found {
-            finding.header(&header, place);
+        for (height, _, place, header) in found {
+            finding.header(&header, place, Some(height));
         }
         if end == u32::MAX {
             break;
