@@ -300,8 +300,8 @@ impl Display for Warning {
             ),
             Self::NodeIsFurther { node, end: KnownBlock { height, hash } } => write!(
                 f,
-                "the coins of the node beside these blocks are at {node}, and the chain ends at block {height} ({hash}): some \
-                 of its blocks are missing, damaged or not valid"
+                "the coins of the node beside these blocks are at {node}, and the chain ends at block {height} ({hash}){}",
+                if node.of_knots { "" } else { ": some of its blocks are missing, damaged or not valid" }
             ),
             Self::TooNew { end, doubt: ClockDoubt { now, chain, .. } } => write!(
                 f,

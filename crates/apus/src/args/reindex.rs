@@ -19,14 +19,14 @@ Examples:
     apus reindex --datadir ~/.bitcoin --replace --hints main.hints
 
 The node must be stopped, and cannot start meanwhile. The new chainstate is at
-the best block that the node's index has as valid and has undo data of; the node
-goes on from there. Apus replaces no chainstate by an older one unless you say
---replace-with-older. It writes the new one beside the old one, which it
+the best block that the node's index has as valid and has undo data of; the
+node goes on from there. Apus replaces no chainstate by an older one unless you
+say --replace-with-older. It writes the new one beside the old one, which it
 moves aside at the end, to chainstate.old, or to chainstate.old-2 and so on
-where earlier ones are still there; they stay until you remove them. With hints, Apus assumes the
-scripts valid up to where these stop, as the node itself does, or refuses the
-hints; see `apus sync --help` for what else it assumes. It does not touch
-blocks, undo data and indexes.
+where earlier ones are still there; they stay until you remove them. With
+hints, Apus assumes the scripts valid up to where these stop, as the node
+itself does, or refuses the hints; see `apus sync --help` for what else it
+assumes. It does not touch blocks, undo data and indexes.
 
 A run that was interrupted or killed goes on where it stopped when you give the
 same command again.";

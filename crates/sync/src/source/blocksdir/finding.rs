@@ -6,7 +6,7 @@ use crate::error::{Gap, InvalidBlock, SourceError, Stretch};
 use crate::progress::{Event, Observer, Phase, Progress};
 use apus_chain::{ANY_TIME, BlockHash, Header, HeaderChain, HeaderId, HeaderTree, Height, Params};
 use apus_datadir::{BlockFile, BlockFiles, BlockLocation, ScanSummary};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,6 +21,8 @@ pub(super) struct Finding<'a> {
     places: Vec<Option<BlockLocation>>,
     copies: HashMap<usize, Vec<BlockLocation>>,
     gap: Gap,
+    /// Where blocks of Bitcoin Knots' own proof of work lie.
+    knots: HashSet<(u32, u64)>,
     /// Blocks that are taken for missing.
     invalid: HashMap<BlockHash, &'a InvalidBlock>,
 }
@@ -48,7 +50,7 @@ impl<'a> Finding<'a> {
         tree.set_orphans_max(usize::MAX);
         let invalid = invalid.iter().map(|invalid| (invalid.block.hash, invalid)).collect();
         let (places, copies, gap) = (Vec::new(), HashMap::new(), Gap::default());
-        Self { files, tree, places, copies, gap, invalid }
+        Self { files, tree, places, copies, gap, knots: HashSet::new(), invalid }
     }
 
     /// Takes one header and where its block lies, with the height that an index has for it.
@@ -74,7 +76,11 @@ impl<'a> Finding<'a> {
                     slot => *slot = Some(place),
                 }
             }
-            Err(_) if Header::parse(raw).is_extended() => self.gap.knots.add(height),
+            Err(_) if Header::parse(raw).is_extended() => {
+                if self.knots.insert((place.file, place.offset)) {
+                    self.gap.knots.add(height);
+                }
+            }
             Err(error) => {
                 self.gap.refused_count += 1;
                 if self.gap.refused.len() < TOLD {
