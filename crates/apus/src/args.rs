@@ -27,7 +27,7 @@ pub(crate) use sync::{BlocksArg, Engine, PeerArgs, SyncArgs};
 pub(crate) use utreexo::{CachesArgs, ProveArgs, UtreexoArgs, UtreexoCommand};
 #[cfg(any(feature = "cluster", feature = "bench"))]
 pub(crate) use values::parse_mib;
-pub(crate) use values::{AssumeValidArg, HintsArg, ProofsArg, SinkArg};
+pub(crate) use values::{AssumeValidArg, ChallengeArg, HintsArg, ProofsArg, SinkArg};
 #[cfg(feature = "cluster")]
 pub(crate) use values::{parse_listen, parse_proxy};
 pub(crate) use verify::VerifyArgs;

@@ -3,7 +3,10 @@
 //! Only a suggestion is made here. What cannot be read, or is not clear, is left to the command, whose
 //! errors say what is wrong.
 
-use apus_chain::Network;
+use crate::args::ChallengeArg;
+use crate::failure::Failure;
+use crate::node::{NodeConf, may_have_blocks};
+use apus_chain::{Network, Params};
 use apus_datadir::{chain_folder, network_of};
 use clap::ArgMatches;
 use clap::parser::ValueSource;
@@ -12,34 +15,99 @@ use std::path::{Path, PathBuf};
 /// The option's name in the command's description.
 pub(crate) const CHAIN: &str = "chain";
 
-/// The chain that the line's blocks are of, where it names blocks and no chain.
-pub(crate) fn of_line(matches: &ArgMatches) -> Option<Network> {
+/// The option's name of the challenge of a signet.
+const CHALLENGE: &str = "signetchallenge";
+
+/// The part of a line that is about its command.
+fn innermost(matches: &ArgMatches) -> &ArgMatches {
     let mut command = matches;
     while let Some((_, inner)) = command.subcommand() {
         command = inner;
     }
+    command
+}
+
+/// The folder that an option names, where the command has it.
+fn folder<'a>(command: &'a ArgMatches, name: &str) -> Option<&'a PathBuf> {
+    command.try_get_one::<PathBuf>(name).ok().flatten()
+}
+
+/// Makes the signet known whose challenge the line has, or the configuration of the node that it names.
+pub(crate) fn know_signet(matches: &ArgMatches) -> Result<Option<Network>, Failure> {
+    let command = innermost(matches);
+    let given = command.try_get_one::<ChallengeArg>(CHALLENGE).ok().flatten();
+    let challenge = match (given, folder(command, "datadir")) {
+        (Some(given), _) => Some(given.clone()),
+        (None, Some(datadir)) => challenge_of(datadir)?,
+        (None, None) => None,
+    };
+    let known = challenge.map(|challenge| Params::know_signet(&challenge.0));
+    known.transpose().map_err(Failure::usage)
+}
+
+/// The challenge that the configuration of a node has; a chain's own folder in a data directory leads to it.
+fn challenge_of(datadir: &Path) -> Result<Option<ChallengeArg>, Failure> {
+    let datadir = datadir_of(datadir.to_owned(), Network::Signet);
+    let Some(digits) = NodeConf::read(&datadir)?.signet_challenge()? else { return Ok(None) };
+    let wrong = |what| {
+        let said = format!("{CHALLENGE}={digits}, which the node's configuration says: {what}");
+        Failure::io(&datadir, said)
+    };
+    digits.parse().map(Some).map_err(wrong)
+}
+
+/// A challenge on the line is of use on its signet alone.
+pub(crate) fn expect_signet(matches: &ArgMatches, signet: Option<Network>) -> Result<(), Failure> {
+    let command = innermost(matches);
+    let chain = command.try_get_one::<Network>(CHAIN).ok().flatten();
+    match (command.try_contains_id(CHALLENGE).unwrap_or_default(), chain) {
+        (true, Some(chain)) if Some(*chain) != signet => Err(Failure::usage(format!(
+            "--{CHALLENGE} is for --chain signet, and this is about the chain {chain}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The chain that the line's blocks are of, where it names blocks and no chain.
+pub(crate) fn of_line(matches: &ArgMatches) -> Option<Network> {
+    let command = innermost(matches);
     let has_chain = command.try_contains_id(CHAIN).is_ok();
     if !has_chain || command.value_source(CHAIN) != Some(ValueSource::DefaultValue) {
         return None;
     }
-    let folder = |name| command.try_get_one::<PathBuf>(name).ok().flatten();
-    match (folder("blocksdir"), folder("datadir")) {
-        (Some(blocksdir), _) => network_of(blocksdir).ok()?,
-        (None, Some(datadir)) => of_datadir(datadir),
+    match (folder(command, "blocksdir"), folder(command, "datadir")) {
+        (_, Some(datadir)) => of_datadir(datadir),
+        (Some(blocksdir), None) => network_of(blocksdir).ok()?,
         (None, None) => None,
     }
 }
 
-/// The chain of a node's data directory, or of a chain's own folder in it. Where it has blocks of several
-/// chains, that of the main one or none.
+/// The chain of a node's data directory, or of a chain's own folder in it: as its configuration says, if there
+/// are blocks of that chain. Otherwise, where it has blocks of several chains, that of the main one or none.
 fn of_datadir(datadir: &Path) -> Option<Network> {
+    let conf = NodeConf::read(datadir).unwrap_or_default();
+    let has = |datadir: &Path, chain| may_have_blocks(datadir, chain);
+    let other = conf.datadir();
+    if let Some(said) = conf.chain()
+        && (has(datadir, said) || other.as_deref().is_some_and(|other| has(other, said)))
+    {
+        return Some(said);
+    }
+    let any = Network::ALL.into_iter().any(|chain| has(datadir, chain));
+    let datadir = other.as_deref().filter(|_| !any).unwrap_or(datadir);
     let blocks = datadir.join("blocks");
     if blocks.is_dir() {
-        return network_of(&blocks).ok()?;
+        // Without block files it is the place of an index alone, and the folder's name tells.
+        let named = || Network::ALL.into_iter().find(|chain| is_folder_of(datadir, *chain));
+        return network_of(&blocks).map_or_else(|_| named(), |held| held);
     }
-    let there = |chain: &Network| chain_folder(datadir, *chain).join("blocks").is_dir();
-    let mut chains = Network::ALL.into_iter().filter(there);
+    let mut chains = Network::ALL.into_iter().filter(|chain| has(datadir, *chain));
     chains.next().filter(|_| chains.next().is_none())
+}
+
+/// Whether a folder has the name of a chain's own in a data directory.
+fn is_folder_of(folder: &Path, chain: Network) -> bool {
+    chain.data_folder().is_some_and(|name| folder.ends_with(name))
 }
 
 /// The data directory that is meant where a chain's own folder in it is named, as `node/regtest`.

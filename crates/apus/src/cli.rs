@@ -1,7 +1,7 @@
 //! [`Cli`]: the command line, which names a command and has its arguments.
 
 use crate::args::{
-    HintsArgs, PlanArgs, ReindexArgs, SnapshotArgs, SyncArgs, UtreexoArgs, VerifyArgs,
+    ChallengeArg, HintsArgs, PlanArgs, ReindexArgs, SnapshotArgs, SyncArgs, UtreexoArgs, VerifyArgs,
 };
 #[cfg(feature = "bench")]
 use crate::bench::BenchArgs;
@@ -60,6 +60,11 @@ pub(crate) struct Cli {
     /// `[sync]` before those of one command
     #[arg(long, value_name = "FILE", global = true)]
     pub(crate) conf: Option<PathBuf>,
+
+    /// The challenge of a signet of one's own, for --chain signet; what the bitcoin.conf of --datadir says of it
+    /// is known
+    #[arg(long, value_name = "HEX", global = true)]
+    pub(crate) signetchallenge: Option<ChallengeArg>,
 
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -120,10 +125,16 @@ impl Cli {
             None => ReadError::Line(error),
         };
         let mut matches = command.try_get_matches_from(&said.words).map_err(of_line)?;
-        if let Some(told) = chain::of_line(&matches) {
-            let command = with_default_chain(Self::whole_command(), told.name());
+        let signet = chain::know_signet(&matches).map_err(ReadError::File)?;
+        let told = chain::of_line(&matches);
+        if told.is_some() || signet.is_some() {
+            let mut command = Self::whole_command();
+            if let Some(told) = told {
+                command = with_default_chain(command, told.name());
+            }
             matches = command.try_get_matches_from(&said.words).map_err(of_line)?;
         }
+        chain::expect_signet(&matches, signet).map_err(ReadError::File)?;
         let mut cli = Self::from_arg_matches(&matches).map_err(of_line)?;
         cli.command.understand();
         Ok(cli)
@@ -148,7 +159,7 @@ pub(crate) enum ReadError {
     Line(clap::Error),
     /// A value is not as it must be that stands in the environment or in a file: where, and what is wrong.
     Elsewhere(String, clap::Error),
-    /// The file that it names is not.
+    /// What it names is not, or does not fit the rest.
     File(Failure),
 }
 
@@ -199,3 +210,6 @@ fn with_variables(command: clap::Command) -> clap::Command {
 fn yes_or_no(said: &str) -> Result<bool, String> {
     conf::yes_or_no(said).ok_or_else(|| "it is 1 or 0, true or false".to_owned())
 }
+
+#[cfg(test)]
+mod tests;

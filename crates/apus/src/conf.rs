@@ -77,7 +77,8 @@ pub(crate) fn with_file(command: &Command, words: Vec<OsString>) -> Result<Said,
         let wrong = |what: String| Failure::usage(format!("{place}: {what}"));
         let kind = line.kind(command).map_err(wrong)?;
         let for_this = line.section.as_ref().is_none_or(|section| *section == at.name);
-        let takes = at.command.get_arguments().any(|arg| arg.get_long() == Some(&line.option));
+        let mut taken = at.command.get_arguments().chain(command.get_arguments());
+        let takes = taken.any(|arg| arg.get_long() == Some(&line.option));
         if !for_this || !takes || given(&line.option).is_some() {
             continue;
         }

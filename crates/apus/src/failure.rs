@@ -68,6 +68,30 @@ impl Failure {
         Self::new(IO, format!("{}: {error}", path.display()))
     }
 
+    /// An error of the system about a file that the user names, with what helps against it.
+    pub(crate) fn opening(path: &Path, error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => Self::io(
+                path,
+                format!(
+                    "{error}: run this as the user that it belongs to (sudo -u USER), or let this user read it \
+                     (chmod)"
+                ),
+            ),
+            io::ErrorKind::NotFound => match std::fs::read_link(path) {
+                Ok(target) => Self::io(
+                    path,
+                    format!(
+                        "this is a link to {}, which is not there: mount the disk that it is on, or restore it",
+                        target.display()
+                    ),
+                ),
+                Err(_) => Self::io(path, error),
+            },
+            _ => Self::io(path, error),
+        }
+    }
+
     /// What is wrong with a snapshot.
     pub(crate) fn of_snapshot(path: &Path, error: &SnapshotError) -> Self {
         let message = format!("{}: {error}", path.display());

@@ -6,6 +6,7 @@
 use crate::args::HintsArg;
 use crate::failure::Failure;
 use crate::places::{expect_to_move, unmovable};
+use crate::unpack::Input;
 use apus_datadir::{DatadirLock, LEVELDB_LOCK};
 use apus_engine::swiftsync::hints::{Detected, Format, detect_format};
 use apus_storage::expect_own_draft;
@@ -35,26 +36,30 @@ pub(crate) enum Content {
 }
 
 impl Content {
-    /// Looks at a file.
-    pub(crate) fn of(path: &Path) -> Result<Self, Failure> {
+    /// Looks at a plain file.
+    pub(crate) fn of(input: &Input) -> Result<Self, Failure> {
         let mut first = Vec::new();
-        File::open(path)
+        File::open(input.path())
             .and_then(|file| file.take(5).read_to_end(&mut first))
-            .map_err(|error| Failure::io(path, error))?;
-        Ok(match detect_format(&first) {
+            .map_err(|error| Failure::opening(input.named(), &error))?;
+        Ok(Self::of_bytes(&first))
+    }
+
+    /// What begins with these bytes.
+    pub(crate) fn of_bytes(first: &[u8]) -> Self {
+        match detect_format(&first[..first.len().min(5)]) {
             Some(Detected::Hints(format)) => Self::Hints(format),
             Some(Detected::Gzip) => Self::Hints(Format::Btcd),
-            None if first == SNAPSHOT_MAGIC => Self::Snapshot,
+            None if first.starts_with(SNAPSHOT_MAGIC) => Self::Snapshot,
             None => Self::Unknown,
-        })
+        }
     }
 }
 
 /// The hints of a run must be there and of the kind that the command line says.
 pub(crate) fn expect_hints(hints: &HintsArg) -> Result<(), Failure> {
-    let (HintsArg::File(path) | HintsArg::Snapshot(path)) = hints;
-    let name = path.display();
-    match (hints, Content::of(path)?) {
+    let name = hints.named().display();
+    match (hints, Content::of(hints.input())?) {
         (HintsArg::File(_), Content::Hints(Format::Bip456))
         | (HintsArg::Snapshot(_), Content::Snapshot | Content::Unknown) => Ok(()),
         (HintsArg::File(_), Content::Snapshot) => {

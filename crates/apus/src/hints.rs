@@ -5,9 +5,11 @@ mod convert;
 use crate::args::{HintsArgs, HintsCheckArgs, HintsCommand, HintsInfoArgs, SourceFormat};
 use crate::failure::{Failure, option_for};
 use crate::files::Content;
+use crate::interrupt::watch_signals;
 use crate::print;
 use crate::report::{bytes, grouped};
 use crate::sync::{Job, NOT_ASKED, prove};
+use crate::unpack::Input;
 use apus_chain::{Height, HeightRange};
 use apus_engine::swiftsync::hints::bitmap::BitmapDecoder;
 use apus_engine::swiftsync::hints::btcd::BtcdDecoder;
@@ -53,9 +55,9 @@ fn order_of(
 }
 
 /// The encoding of a file, by its first bytes or as the user says.
-fn format_of(path: &Path, said: Option<SourceFormat>) -> Result<Format, Failure> {
-    let name = path.display();
-    match (Content::of(path)?, said.map(|said| said.format)) {
+fn format_of(input: &Input, said: Option<SourceFormat>) -> Result<Format, Failure> {
+    let name = input.named().display();
+    match (Content::of(input)?, said.map(|said| said.format)) {
         (_, Some(format)) | (Content::Hints(format), None) => Ok(format),
         (Content::Snapshot, None) => Err(Failure::usage(format!(
             "{name} is a UTXO snapshot, not hints: see `apus snapshot info`, or make hints of it \
@@ -68,23 +70,23 @@ fn format_of(path: &Path, said: Option<SourceFormat>) -> Result<Format, Failure>
     }
 }
 
-fn open_bip456(path: &Path, order: Option<BitOrder>) -> Result<HintsFile, Failure> {
+fn open_bip456(input: &Input, order: Option<BitOrder>) -> Result<HintsFile, Failure> {
     let options = HintsOptions { order, ..HintsOptions::default() };
-    HintsFile::open_path(path, &options).map_err(|error| about(path, &error))
+    HintsFile::open_path(input.path(), &options).map_err(|error| about(input.named(), &error))
 }
 
 /// A decoder for a file.
 fn decoder(
-    path: &Path,
+    input: &Input,
     format: Format,
     order: Option<BitOrder>,
 ) -> Result<Box<dyn HintsDecoder>, Failure> {
-    let named = |error| about(path, &error);
-    let file = File::open(path).map_err(|error| Failure::io(path, error))?;
+    let named = |error| about(input.named(), &error);
+    let file = File::open(input.path()).map_err(|error| Failure::opening(input.named(), &error))?;
     let reader = BufReader::with_capacity(1 << 18, file);
     Ok(match format {
         Format::Bip456 => {
-            let file = open_bip456(path, order)?;
+            let file = open_bip456(input, order)?;
             let heights = HeightRange::new(1, file.info().stop_height + 1);
             Box::new(file.range(heights).map_err(named)?)
         }
@@ -123,14 +125,16 @@ fn census(path: &Path, decoder: &mut dyn HintsDecoder) -> Result<Census, Failure
 }
 
 fn info(args: &HintsInfoArgs) -> Result<(), Failure> {
-    let path = &args.file;
+    let (input, path) = (&args.file, args.file.named());
     let order = order_of(args.from, args.hints_order)?;
-    let format = format_of(path, args.from)?;
-    let length = path.metadata().map_err(|error| Failure::io(path, error))?.len();
+    let interrupt = watch_signals()?;
+    input.make_plain(&std::env::temp_dir(), &interrupt)?;
+    let format = format_of(input, args.from)?;
+    let length = input.path().metadata().map_err(|error| Failure::io(path, error))?.len();
     let mut rows = vec![("file", path.display().to_string()), ("format", format.to_string())];
-    let mut reading = decoder(path, format, order)?;
+    let mut reading = decoder(input, format, order)?;
     if format == Format::Bip456 {
-        let file = open_bip456(path, order)?;
+        let file = open_bip456(input, order)?;
         let info = file.info();
         let evidence = match info.order_evidence {
             OrderEvidence::Given => "as you say".to_owned(),

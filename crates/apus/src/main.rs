@@ -46,6 +46,7 @@ mod snapshot;
 mod spelling;
 mod submit;
 mod sync;
+mod unpack;
 mod utreexo;
 mod verify;
 mod version;

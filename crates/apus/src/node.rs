@@ -1,9 +1,21 @@
-//! What the user is told of a node: how it is started on a folder that a run made ([`start_command`]), that a
-//! folder is no data directory, and what to do where the node has pruned its blocks.
+//! A node's folders ([`Node`]), and what the user is told of them: how a node is started on a folder that a run made
+//! ([`start_command`]), that a folder is no data directory, and what to do where the node has pruned its blocks.
+
+mod access;
+mod conf;
+mod place;
+mod shell;
+
+pub(crate) use access::reach;
+pub(crate) use conf::NodeConf;
+pub(crate) use place::Node;
+pub(crate) use shell::start_command;
 
 use crate::failure::Failure;
 use apus_chain::{BlockHash, Network};
-use apus_datadir::{BlkError, BlockFiles, chain_folder, network_of, read_index_flags};
+use apus_datadir::{
+    BlkError, BlockFiles, BlocksFolder, chain_folder, network_of, read_index_flags,
+};
 use apus_sync::{SourceError, SyncError};
 use std::path::Path;
 
@@ -19,24 +31,21 @@ pub(crate) fn pruned_node(blocksdir: &Path) -> String {
 }
 
 /// Blocks must be there from the first on, which those of a node that prunes are not.
-pub(crate) fn expect_first_blocks(blocksdir: &Path) -> Result<(), Failure> {
-    if blocksdir.join("blk00000.dat").exists() {
+pub(crate) fn expect_first_blocks(blocks: &BlocksFolder) -> Result<(), Failure> {
+    if blocks.files.join("blk00000.dat").exists() {
         return Ok(());
     }
     // What cannot be read is told by the run, in its own words.
-    match read_index_flags(blocksdir) {
-        Ok(flags) if flags.pruned => Err(Failure::usage(pruned_node(blocksdir))),
+    match read_index_flags(&blocks.home) {
+        Ok(flags) if flags.pruned => Err(Failure::usage(pruned_node(&blocks.files))),
         _ => Ok(()),
     }
 }
 
 /// The folder must be a node's, with what is needed in it.
-pub(crate) fn expect_folders(
-    datadir: &Path,
-    chain: Network,
-    blocksdir: &Path,
-) -> Result<(), Failure> {
-    if !blocksdir.is_dir() {
+pub(crate) fn expect_folders(node: &Node) -> Result<(), Failure> {
+    let Node { datadir, chain, blocks, .. } = node;
+    if !reach(&blocks.home)?.is_some_and(|it| it.is_dir()) {
         let advice = match chain_held(&datadir.join("blocks")) {
             Some(held) => format!(". {}", misnamed(datadir, held)),
             None => other_chains(datadir),
@@ -44,29 +53,36 @@ pub(crate) fn expect_folders(
         return Err(Failure::usage(format!(
             "{} is no data directory of a node on the chain {chain}: there is no folder {}{advice}",
             datadir.display(),
-            blocksdir.display(),
+            blocks.home.display(),
         )));
     }
-    match chain_held(blocksdir) {
+    let index = blocks.index();
+    let has_index = reach(&index.join("CURRENT"))?.is_some();
+    match chain_held(&blocks.files) {
         // Such a folder is sound, and every block in it would be judged by wrong rules.
-        Some(held) if held != chain => {
-            let folder = blocksdir.parent().unwrap_or(datadir);
+        Some(held) if held != *chain => {
+            let folder = blocks.files.parent().unwrap_or(datadir);
             return Err(Failure::usage(misnamed(folder, held)));
         }
         Some(_) => {}
-        None => expect_readable(blocksdir, chain)?,
+        None => expect_readable(blocks, *chain, has_index)?,
     }
-    let index = blocksdir.join("index");
-    if !index.join("CURRENT").is_file() {
-        return Err(Failure::usage(format!(
-            "there is no block index in {}, which a node needs beside its coins: `apus sync \
-             --blocksdir {} --out datadir:DIR` makes a data directory with all of it, and `bitcoind \
-             -reindex` makes it here",
-            index.display(),
-            blocksdir.display()
-        )));
+    match has_index {
+        true => Ok(()),
+        false => Err(without_index(blocks)),
     }
-    Ok(())
+}
+
+/// Block files have no index beside them: it was lost, or it is elsewhere.
+fn without_index(blocks: &BlocksFolder) -> Failure {
+    Failure::wrong(format!(
+        "there is no block index in {index}, which a node needs beside its coins. If these are the block files \
+         of a node that runs with -blocksdir, its index is in its data directory: give that as --datadir, and \
+         --blocksdir where its bitcoin.conf does not say it. Otherwise `bitcoind -reindex` makes the index here, \
+         and `apus sync --blocksdir {files} --out datadir:DIR` makes a data directory with all of it",
+        index = blocks.index().display(),
+        files = blocks.files.display()
+    ))
 }
 
 /// The chain of the first block in a folder of blocks; none where it cannot be told.
@@ -75,11 +91,24 @@ fn chain_held(blocksdir: &Path) -> Option<Network> {
 }
 
 /// Some block must be readable. Otherwise each would be called lost, whatever is wrong with all of them.
-fn expect_readable(blocksdir: &Path, chain: Network) -> Result<(), Failure> {
-    match BlockFiles::open(blocksdir, chain.magic()).and_then(|files| files.expect_blocks()) {
-        Err(error @ (BlkError::NoBlocks { .. } | BlkError::WrongChain { .. })) => {
-            Err(SyncError::from(SourceError::from(error)).into())
+fn expect_readable(blocks: &BlocksFolder, chain: Network, has_index: bool) -> Result<(), Failure> {
+    match BlockFiles::open(blocks, chain.magic()).and_then(|files| files.expect_blocks()) {
+        Err(BlkError::NoFiles { path }) if has_index && blocks.is_one() => {
+            Err(Failure::usage(format!(
+                "{} has a block index and no block files: where the node runs with -blocksdir=DIR, give \
+                 --blocksdir DIR, too",
+                path.display()
+            )))
         }
+        Err(
+            error @ (BlkError::NoFiles { .. }
+            | BlkError::NoBlocks { .. }
+            | BlkError::WrongChain { .. }
+            | BlkError::OwnSignet { .. }
+            | BlkError::Folder { .. }
+            | BlkError::Open { .. }
+            | BlkError::Dangling { .. }),
+        ) => Err(SyncError::from(SourceError::from(error)).into()),
         // What else is wrong the command tells as it reads the files.
         _ => Ok(()),
     }
@@ -99,67 +128,19 @@ fn misnamed(folder: &Path, held: Network) -> String {
     }
 }
 
+/// Whether a data directory has blocks of a chain, or what is there cannot be looked at.
+pub(crate) fn may_have_blocks(datadir: &Path, chain: Network) -> bool {
+    let blocks = chain_folder(datadir, chain).join("blocks");
+    reach(&blocks).map_or(true, |found| found.is_some_and(|it| it.is_dir()))
+}
+
 /// Says of which chains a data directory is, if of any.
 fn other_chains(datadir: &Path) -> String {
-    let has = |chain: &Network| chain_folder(datadir, *chain).join("blocks").is_dir();
+    let has = |chain: &Network| may_have_blocks(datadir, *chain);
     let there: Vec<_> =
         Network::ALL.into_iter().filter(has).map(|chain| format!("--chain {chain}")).collect();
     match there.is_empty() {
         true => String::new(),
         false => format!("; use {}", there.join(" or ")),
-    }
-}
-
-/// How a node is started on a data directory, for a POSIX shell.
-pub(crate) fn start_command(datadir: &Path, chain: Network, pruned: bool) -> String {
-    let mut command = format!("bitcoind -datadir={}", quoted(&datadir.display().to_string()));
-    if chain != Network::Main {
-        command.push_str(&format!(" -chain={chain}"));
-    }
-    if pruned {
-        command.push_str(" -prune=550");
-    }
-    command
-}
-
-/// How a node that runs is told to judge a block once more, for a POSIX shell.
-pub(crate) fn reconsider_command(datadir: &Path, chain: Network, hash: &BlockHash) -> String {
-    let chain = if chain == Network::Main { String::new() } else { format!(" -chain={chain}") };
-    let datadir = quoted(&datadir.display().to_string());
-    format!("bitcoin-cli -datadir={datadir}{chain} reconsiderblock {hash}")
-}
-
-/// One word of a command, for a POSIX shell. Where a shell would make something of it, in single
-/// quotes, within which only these themselves mean anything.
-pub(crate) fn quoted(word: &str) -> String {
-    // Letters of other scripts are no different from ours; their spaces are to some shells.
-    let plain = |letter: char| letter.is_alphanumeric() || "%+,-./:=@_".contains(letter);
-    if word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', "'\\''"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::process::Command;
-
-    #[test]
-    fn a_command_is_one_that_a_shell_takes_as_it_is_meant() {
-        let plain = start_command(Path::new("/data/a-b_1.0"), Network::Main, false);
-        assert_eq!(plain, "bitcoind -datadir=/data/a-b_1.0");
-        for name in ["a b", "it's", "$HOME", "`date`", "a\"b\\", "~x", "a;b", "a\nb", "*", "für"] {
-            let command = start_command(Path::new(name), Network::Signet, true);
-            // The shell says the words that it makes of the command.
-            let said = Command::new("sh")
-                .arg("-c")
-                .arg(format!("bitcoind() {{ printf '%s|' \"$@\"; }}; {command}"))
-                .output()
-                .unwrap();
-            assert!(said.status.success(), "{command}");
-            let said = String::from_utf8(said.stdout).unwrap();
-            assert_eq!(said, format!("-datadir={name}|-chain=signet|-prune=550|"), "{command}");
-        }
     }
 }

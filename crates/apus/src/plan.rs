@@ -15,7 +15,7 @@ use crate::failure::{Failure, IO};
 use crate::files::expect_hints;
 use crate::interrupt::watch_signals;
 use crate::machine::{available_bytes, clock, threads};
-use crate::node::{expect_first_blocks, expect_folders};
+use crate::node::{Node, expect_first_blocks, expect_folders};
 use crate::options::{expect_engine_takes, expect_undo_data};
 use crate::places::{look_at, look_whether_it_moves};
 use crate::print;
@@ -23,8 +23,8 @@ use crate::render::duration;
 use crate::report::{bytes, grouped};
 use crate::scripts::verifier;
 use apus_chain::{Network, Params};
-use apus_datadir::{BlockFiles, chain_folder};
-use apus_sync::{BlocksDir, Event, Gap, Observer, SyncError, UseIndex};
+use apus_datadir::{BlockFiles, BlocksFolder};
+use apus_sync::{BlocksDir, Event, Gap, Observer, SourceError, SyncError, UseIndex};
 use needs::Disk;
 use sample::{Sample, Takes, WHOLE_BYTES};
 use std::fs;
@@ -72,10 +72,13 @@ pub(crate) fn command(args: &PlanArgs) -> Result<(), Failure> {
     let place = Place::of(args)?;
     expect_undo_data(&place.outputs, args.hints.is_some(), args.prune)?;
     let files = BlockFiles::open(&place.blocksdir, args.chain.magic());
-    let files = files.map_err(|error| Failure::io(&place.blocksdir, error))?;
+    let files = files.map_err(|error| Failure::from(SyncError::from(SourceError::from(error))))?;
     expect_first_blocks(&place.blocksdir)?;
-    args.hints.as_ref().map_or(Ok(()), expect_hints)?;
     let interrupt = watch_signals()?;
+    if let Some(hints) = &args.hints {
+        hints.input().make_plain(&std::env::temp_dir(), &interrupt)?;
+        expect_hints(hints)?;
+    }
     let sample = look(&place.blocksdir, &files, args.chain, &interrupt)?;
     let (blocks, threads) = (files.bytes_total(), threads(args.par));
     let set = Set::of(args.hints.as_ref(), place.old_chainstate, blocks, args.chain, &sample)?;
@@ -124,7 +127,7 @@ pub(crate) fn command(args: &PlanArgs) -> Result<(), Failure> {
 /// Looks at some of the blocks, or where there are few, at all of them. What a run would warn of is told, as far as it is
 /// seen.
 fn look(
-    blocksdir: &Path,
+    blocksdir: &BlocksFolder,
     files: &BlockFiles,
     chain: Network,
     interrupt: &AtomicBool,
@@ -180,7 +183,7 @@ fn say(name: &str, value: impl std::fmt::Display) -> Result<(), Failure> {
 
 /// Where a run would find and leave what.
 struct Place {
-    blocksdir: PathBuf,
+    blocksdir: BlocksFolder,
     outputs: Vec<SinkArg>,
     workdir: PathBuf,
     /// Bytes of the chainstate that is moved aside.
@@ -191,12 +194,11 @@ impl Place {
     fn of(args: &PlanArgs) -> Result<Self, Failure> {
         let (blocksdir, outputs) = match (&args.datadir, &args.blocksdir) {
             (Some(datadir), _) => {
-                let folder = chain_folder(datadir, args.chain);
-                let blocksdir = folder.join("blocks");
-                expect_folders(datadir, args.chain, &blocksdir)?;
-                (blocksdir, vec![SinkArg::Chainstate(folder.join("chainstate"))])
+                let node = Node::find(datadir, args.chain, args.blocksdir.as_deref())?;
+                expect_folders(&node)?;
+                (node.blocks, vec![SinkArg::Chainstate(node.folder.join("chainstate"))])
             }
-            (None, Some(blocksdir)) => (blocksdir.clone(), args.out.clone()),
+            (None, Some(blocksdir)) => (blocksdir.into(), args.out.clone()),
             (None, None) => {
                 return Err(Failure::usage(
                     "say where the blocks are, by --datadir DIR of a node or by --blocksdir DIR (see `apus plan \

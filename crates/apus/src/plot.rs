@@ -41,8 +41,9 @@ the baseline each run was to the same height. Beside each run stands which
 scripts it ran; a run that ran all of them is not compared with one that took
 some for valid. Of a log with several starts of a node the last one counts, and
 the picture says which it took. A log is that of `bitcoind`, with whole seconds
-or -logtimemicros=1; blocks are its lines `UpdateTip: new best=...`, and its
-last block ends the time. A run of Apus counts blocks in any order, and its time
+or -logtimemicros=1, also as journald or a container keeps it, or compressed by
+gzip; blocks are its lines `UpdateTip: new best=...`, and its last block ends
+the time. A run of Apus counts blocks in any order, and its time
 includes what follows the last one; where it goes over them twice, it is the
 second time that counts.";
 

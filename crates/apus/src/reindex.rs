@@ -6,14 +6,15 @@
 use crate::args::{ReindexArgs, SinkArg};
 use crate::failure::Failure;
 use crate::machine::now;
-use crate::node::{expect_folders, pruned_node, reconsider_command, start_command};
+use crate::node::{Node, expect_folders, pruned_node, reach};
 use crate::sync::{Job, JobSource, expect_engine, run, tell};
 use crate::verify::line;
 use apus_chain::{BlockHash, Params};
 use apus_datadir::chainstate::SNAPSHOT_CHAINSTATE;
-use apus_datadir::{DATADIR_LOCK, DatadirLock, LockError, chain_folder, read_index_flags};
+use apus_datadir::{BlocksFolder, DATADIR_LOCK, DatadirLock, LockError, read_index_flags};
 use apus_sync::{
-    DatadirBlocks, Finding, FindingKind, Silent, Stop, UseIndex, Verify, look_at_index,
+    DatadirBlocks, Finding, FindingKind, Silent, SourceError, Stop, SyncError, UseIndex, Verify,
+    look_at_index,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,16 +24,18 @@ use std::time::Duration;
 /// Runs `apus reindex`.
 pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
     expect_engine(None, args.hints.as_ref(), &args.connect)?;
-    let folder = chain_folder(&args.datadir, args.chain);
-    let blocksdir = folder.join("blocks");
-    expect_folders(&args.datadir, args.chain, &blocksdir)?;
+    let node = Node::find(&args.datadir, args.chain, args.blocksdir.as_deref())?;
+    expect_folders(&node)?;
+    let Node { folder, blocks, .. } = &node;
+    // A node locks both, where its block files are elsewhere, too.
     let _locks =
-        [DatadirLock::take(&folder, DATADIR_LOCK)?, DatadirLock::take(&blocksdir, DATADIR_LOCK)?];
-    expect_whole(&folder, &blocksdir)?;
-    let shunned = look_at_node_index(args, &folder)?;
+        [DatadirLock::take(folder, DATADIR_LOCK)?, DatadirLock::take(&blocks.files, DATADIR_LOCK)?];
+    expect_whole(folder, blocks)?;
+    let shunned = look_at_node_index(args, &node)?;
     let target = folder.join("chainstate");
     // Coins are often on a faster disk, by a link: the new ones go there, too.
     let target = if target.is_symlink() {
+        reach(&target)?;
         fs::canonicalize(&target).map_err(|error| Failure::io(&target, error))?
     } else {
         target
@@ -40,7 +43,7 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
     let report = run(&Job {
         chain: args.chain,
         source: JobSource::Files {
-            blocksdir: &blocksdir,
+            blocksdir: blocks.clone(),
             use_index: UseIndex::Connected { older: args.replace_with_older },
         },
         hints: args.hints.as_ref(),
@@ -59,7 +62,7 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
         bridge: None,
         queue: None,
     })?;
-    let start = start_command(&args.datadir, args.chain, false);
+    let start = node.start_command();
     let next = match shunned {
         None => {
             format!("start the node, which goes on from block {}:\n  {start}", report.stop_height)
@@ -69,7 +72,7 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
              coins do not change:\n  {start}\n  {}\n  If that block is valid, have the node judge it once more:\n  {}",
             report.stop_height,
             line(&finding),
-            reconsider_command(&args.datadir, args.chain, &hash)
+            node.reconsider_command(&hash)
         ),
     };
     tell(&report, Some(next))
@@ -80,11 +83,12 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
 /// chain of more work: whether it is invalid only its owner or a verification knows.
 fn look_at_node_index(
     args: &ReindexArgs,
-    folder: &Path,
+    node: &Node,
 ) -> Result<Option<(Finding, BlockHash)>, Failure> {
     let found = look_at_index(&Verify {
         params: Params::of(args.chain),
-        folder: folder.to_owned(),
+        folder: node.folder.clone(),
+        block_files: node.blocks.files.clone(),
         assume_valid: None,
         threads: 1,
         memory_bytes: args.run.dbcache << 20,
@@ -113,9 +117,10 @@ fn look_at_node_index(
 }
 
 /// The node must have all blocks, and not be in the middle of something.
-fn expect_whole(folder: &Path, blocksdir: &Path) -> Result<(), Failure> {
-    let index = blocksdir.join("index");
-    let flags = read_index_flags(blocksdir).map_err(|error| Failure::io(&index, error))?;
+fn expect_whole(folder: &Path, blocks: &BlocksFolder) -> Result<(), Failure> {
+    let index = blocks.index();
+    let useless = |error| Failure::from(SyncError::from(SourceError::Index(error)));
+    let flags = read_index_flags(&blocks.home).map_err(useless)?;
     if flags.reindexing {
         return Err(Failure::usage(format!(
             "the node was stopped in the middle of -reindex, and its block index in {} is not whole: \
@@ -124,7 +129,7 @@ fn expect_whole(folder: &Path, blocksdir: &Path) -> Result<(), Failure> {
         )));
     }
     if flags.pruned {
-        return Err(Failure::usage(pruned_node(blocksdir)));
+        return Err(Failure::usage(pruned_node(&blocks.files)));
     }
     let snapshot = folder.join(SNAPSHOT_CHAINSTATE);
     if snapshot.exists() {

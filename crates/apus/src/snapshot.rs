@@ -5,13 +5,15 @@ use crate::args::{
 };
 use crate::failure::Failure;
 use crate::files::Content;
+use crate::interrupt::watch_signals;
 use crate::print;
 use crate::report::{bitcoins, bytes, display_hash, grouped};
-use crate::sync::{Job, NOT_ASKED, prove};
+use crate::sync::{Job, NOT_ASKED, prove, work_path};
+use crate::unpack::Input;
 use apus_chain::{Network, Params};
 use apus_datadir::snapshot::{SnapshotInfo, SnapshotReader, snapshot_info};
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 /// Runs `apus snapshot`.
@@ -23,15 +25,29 @@ pub(crate) fn command(args: &SnapshotArgs) -> Result<(), Failure> {
 }
 
 /// Reads a whole snapshot.
-fn read(path: &Path, network: Option<Network>, muhash: bool) -> Result<SnapshotInfo, Failure> {
-    if let Content::Hints(_) = Content::of(path)? {
+fn read(input: &Input, network: Option<Network>, muhash: bool) -> Result<SnapshotInfo, Failure> {
+    let path = input.named();
+    if input.is_plain()? {
+        let file = File::open(input.path()).map_err(|error| Failure::opening(path, &error))?;
+        return read_from(BufReader::with_capacity(1 << 20, file), path, network, muhash);
+    }
+    let interrupt = watch_signals()?;
+    input.stream(&interrupt, |reader| read_from(reader, path, network, muhash))
+}
+
+fn read_from(
+    mut reader: BufReader<impl Read>,
+    path: &Path,
+    network: Option<Network>,
+    muhash: bool,
+) -> Result<SnapshotInfo, Failure> {
+    let first = reader.fill_buf().map_err(|error| Failure::io(path, error))?;
+    if let Content::Hints(_) = Content::of_bytes(first) {
         return Err(Failure::usage(format!(
             "{} is a hintsfile, not a UTXO snapshot: see `apus hints info`",
             path.display()
         )));
     }
-    let file = File::open(path).map_err(|error| Failure::io(path, error))?;
-    let reader = BufReader::with_capacity(1 << 20, file);
     SnapshotReader::new(reader, network)
         .and_then(|reader| snapshot_info(reader, muhash))
         .map_err(|error| Failure::of_snapshot(path, &error))
@@ -60,7 +76,7 @@ fn info(args: &SnapshotInfoArgs) -> Result<(), Failure> {
         .muhash
         .map_or_else(|| "not computed: give --muhash".to_owned(), |muhash| display_hash(&muhash.0));
     for (name, value) in [
-        ("file", args.file.display().to_string()),
+        ("file", args.file.named().display().to_string()),
         ("chain", info.network.to_string()),
         ("base block", info.base_hash.to_string()),
         ("highest coin", format!("height {}", info.height_max)),
@@ -81,8 +97,11 @@ fn info(args: &SnapshotInfoArgs) -> Result<(), Failure> {
 /// Uses the snapshot as hints: if the chain's blocks lead to a set of just these names, that set
 /// is computed from the blocks alone, and its hash must be the snapshot's.
 fn verify(args: &SnapshotVerifyArgs) -> Result<(), Failure> {
-    let claimed = read(&args.file, Some(args.source.chain), false)?;
     let hints = HintsArg::Snapshot(args.file.clone());
+    let proof = Job::proof(&args.source, &hints, None, args.proof.aggregate, &args.run);
+    let interrupt = watch_signals()?;
+    args.file.make_plain(&work_path(&proof), &interrupt)?;
+    let claimed = read(&args.file, Some(args.source.chain), false)?;
     let connect = args.validation.map(|validation| ConnectArgs {
         validation,
         assumevalid: args.assumevalid,
@@ -90,7 +109,6 @@ fn verify(args: &SnapshotVerifyArgs) -> Result<(), Failure> {
         witnesses: None,
         prevout_threads: 0,
     });
-    let proof = Job::proof(&args.source, &hints, None, args.proof.aggregate, &args.run);
     let report = prove(&Job { connect: connect.as_ref(), ..proof })?;
     print::result(&report)?;
     print::result("")?;
@@ -100,12 +118,12 @@ fn verify(args: &SnapshotVerifyArgs) -> Result<(), Failure> {
         return Err(Failure::wrong(format!(
             "{}: the snapshot's coins have the right names but not the right contents: its \
              hash_serialized_3 is {hash}, that of the blocks {of_blocks}",
-            args.file.display()
+            args.file.named().display()
         )));
     }
     print::result(format_args!(
         "{} holds the coins that the blocks up to {} ({}) leave. {}",
-        args.file.display(),
+        args.file.named().display(),
         report.stop_height,
         report.stop_hash,
         if connect.is_some() {

@@ -32,6 +32,7 @@ use crate::watched::lock;
 use crate::witnesses::leave_witnesses;
 use crate::workdir::{WorkFolder, default_path};
 use apus_chain::{BlockHash, Network, Params};
+use apus_datadir::BlocksFolder;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::{BitOrder, HintsOptions};
 use apus_engine::utxo::forest::{DiskForest, ForestStore};
@@ -46,6 +47,7 @@ use apus_sync::{
 use outputs::{folder_outputs, kept_folder, open_output, output_paths};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Runs `apus sync`.
@@ -74,7 +76,9 @@ pub(crate) fn command_on(args: &SyncArgs, queue: Option<&dyn JobQueue>) -> Resul
     let report = run(&Job {
         chain: args.chain,
         source: match &args.blocksdir {
-            Some(blocksdir) => JobSource::Files { blocksdir, use_index: UseIndex::IfPresent },
+            Some(blocksdir) => {
+                JobSource::Files { blocksdir: blocksdir.into(), use_index: UseIndex::IfPresent }
+            }
             None => JobSource::Peers(&args.peers),
         },
         hints,
@@ -227,7 +231,7 @@ fn expect_folder_options(args: &SyncArgs, hints: bool) -> Result<(), Failure> {
 /// Where a run's blocks come from.
 pub(crate) enum JobSource<'a> {
     /// Core's block files.
-    Files { blocksdir: &'a Path, use_index: UseIndex },
+    Files { blocksdir: BlocksFolder, use_index: UseIndex },
     /// Peers.
     Peers(&'a PeerArgs),
 }
@@ -283,7 +287,7 @@ impl<'a> Job<'a> {
         Self {
             chain: source.chain,
             source: JobSource::Files {
-                blocksdir: &source.blocksdir,
+                blocksdir: (&source.blocksdir).into(),
                 use_index: UseIndex::IfPresent,
             },
             hints: Some(hints),
@@ -373,9 +377,9 @@ pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
 }
 
 /// Where progress is kept.
-fn work_path(job: &Job<'_>) -> PathBuf {
+pub(crate) fn work_path(job: &Job<'_>) -> PathBuf {
     job.run.workdir.clone().unwrap_or_else(|| {
-        let hints = job.hints.map(HintsArg::path);
+        let hints = job.hints.map(HintsArg::named);
         let proofs = job.bridge.map(|proofs| proofs.folder);
         let first = job.outputs.iter().find_map(SinkArg::path).or(proofs);
         default_path(job.chain, hints, first)
@@ -399,6 +403,7 @@ fn run_watched(
     let leave_witnesses = job.connect.map(|args| job.leaves_witnesses(args)).transpose()?;
     let leave_witnesses = leave_witnesses.unwrap_or_default();
     let interrupt = watch_signals()?;
+    unpack_hints(job, work_path, &interrupt)?;
     let folders = folder_outputs(job);
     let written = job.outputs.iter().filter_map(SinkArg::path).chain(job.run.report.as_deref());
     let mut made = MadeFolders::around(written.chain([work_path]))?;
@@ -468,7 +473,7 @@ fn run_watched(
         source: match (&job.source, &peers) {
             (_, Some(peers)) => Source::Peers(peers),
             (JobSource::Files { blocksdir, use_index }, _) => {
-                Source::Files { blocksdir: (*blocksdir).to_owned(), use_index: *use_index }
+                Source::Files { blocksdir: blocksdir.clone(), use_index: *use_index }
             }
             (JobSource::Peers(_), None) => return Err(Failure::usage("no peers")),
         },
@@ -503,7 +508,7 @@ fn run_watched(
             let about_hints = error.is_about_hints();
             let mut failure = folder.give_up(error);
             if let Some(hints) = job.hints.filter(|_| about_hints) {
-                failure.message = format!("{}: {}", hints.path().display(), failure.message);
+                failure.message = format!("{}: {}", hints.named().display(), failure.message);
             }
             return Err(failure);
         }
@@ -597,13 +602,24 @@ fn hinted_validity(job: &Job<'_>) -> HintedValidity {
     }
 }
 
+/// Hints that come through a pipe, or are compressed, are unpacked where the run has its progress.
+fn unpack_hints(job: &Job<'_>, work_path: &Path, interrupt: &AtomicBool) -> Result<(), Failure> {
+    match job.hints {
+        Some(hints) if !hints.input().is_plain()? => {
+            hints.input().make_plain(work_path, interrupt)?;
+            expect_hints(hints)
+        }
+        _ => Ok(()),
+    }
+}
+
 fn hints_input(hints: &HintsArg, order: Option<BitOrder>) -> HintsInput {
     match hints {
-        HintsArg::File(path) => {
+        HintsArg::File(input) => {
             let options = HintsOptions { order, ..HintsOptions::default() };
-            HintsInput::File(path.clone(), options)
+            HintsInput::File(input.path().to_owned(), options)
         }
-        HintsArg::Snapshot(path) => HintsInput::Snapshot(path.clone()),
+        HintsArg::Snapshot(input) => HintsInput::Snapshot(input.path().to_owned()),
     }
 }
 
@@ -613,8 +629,11 @@ fn expect_sensible(
     outputs: &[(OutputKind, PathBuf)],
     work_path: &Path,
 ) -> Result<Vec<PathBuf>, Failure> {
-    job.hints.map_or(Ok(()), expect_hints)?;
-    if let JobSource::Files { blocksdir, .. } = job.source {
+    // Others are looked at once they are unpacked.
+    if let Some(hints) = job.hints.filter(|hints| hints.input().is_plain().unwrap_or(true)) {
+        expect_hints(hints)?;
+    }
+    if let JobSource::Files { blocksdir, .. } = &job.source {
         expect_first_blocks(blocksdir)?;
     }
     let report = job.run.report.as_deref();
@@ -622,19 +641,19 @@ fn expect_sensible(
     paths.extend(report);
     let written = paths.clone();
     if let (Some(proofs), JobSource::Files { blocksdir, .. }) = (job.bridge, &job.source) {
-        expect_apart(&[proofs.folder, blocksdir, work_path])?;
+        expect_apart(&[proofs.folder, &blocksdir.files, work_path])?;
         paths.push(proofs.folder);
     }
     paths.push(work_path);
     expect_apart(&paths)?;
     // Files that an earlier start finished before it was killed are not in the way.
     let resuming = WorkFolder::was_broken_off(work_path);
-    paths.extend(job.hints.map(HintsArg::path));
+    paths.extend(job.hints.map(HintsArg::named));
     if let Some(ProofsInput::Folder(folder)) = job.proofs {
         paths.push(folder);
     }
-    let blocksdir = match job.source {
-        JobSource::Files { blocksdir, .. } => Some(blocksdir),
+    let blocksdir = match &job.source {
+        JobSource::Files { blocksdir, .. } => Some(blocksdir.files.as_path()),
         JobSource::Peers(_) => None,
     };
     paths.extend(blocksdir);

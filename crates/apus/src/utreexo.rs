@@ -31,10 +31,12 @@ fn prove(args: &ProveArgs) -> Result<(), Failure> {
         witnesses: None,
         prevout_threads: 0,
     };
-    let blocksdir = &args.source.blocksdir;
     let report = run(&Job {
         chain: args.source.chain,
-        source: JobSource::Files { blocksdir, use_index: UseIndex::IfPresent },
+        source: JobSource::Files {
+            blocksdir: (&args.source.blocksdir).into(),
+            use_index: UseIndex::IfPresent,
+        },
         hints: None,
         engine: Some(apus_sync::Engine::MergeSync),
         hints_order: None,

@@ -7,7 +7,7 @@ use crate::failure::{Failure, IO};
 use crate::files::{expect_apart, expect_not_in, expect_writable};
 use crate::interrupt::watch_signals;
 use crate::machine::{Machine, clock, cpu_seconds, rss_peak_bytes, threads};
-use crate::node::expect_folders;
+use crate::node::{Node, expect_folders};
 use crate::plan::{self, Needs, Set};
 use crate::print;
 use crate::render::{Record, Renderer, Watch};
@@ -20,7 +20,7 @@ use crate::sync::assume_valid;
 use crate::watched::{About, lock};
 use crate::workdir::WorkFolder;
 use apus_chain::{BlockHash, Params};
-use apus_datadir::{BlockFiles, chain_folder, read_index_flags};
+use apus_datadir::{BlockFiles, read_index_flags};
 use apus_sync::{
     DiskUse, Event, Finding, FindingKind, Found, Observer, Proof, Verified, Verify, Warning,
     discard_verify, foreign_to_verify, has_verify_progress, mergesync_disk_bytes,
@@ -41,10 +41,10 @@ const ROOM_LEAST: u64 = 1 << 20;
 pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     let params = Params::of(args.chain);
     let now = clock(params)?;
-    let folder = chain_folder(&args.datadir, args.chain);
-    let blocksdir = folder.join("blocks");
-    expect_folders(&args.datadir, args.chain, &blocksdir)?;
-    expect_not_reindexing(&blocksdir)?;
+    let node = Node::find(&args.datadir, args.chain, args.blocksdir.as_deref())?;
+    expect_folders(&node)?;
+    let Node { folder, blocks, .. } = node;
+    expect_not_reindexing(&blocks.home)?;
     let assume_valid = assumed_valid(args, params)?;
     let verifier = verifier(params)?;
     let work = args
@@ -55,6 +55,7 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     let mut written: Vec<&Path> = vec![&work];
     written.extend(args.run.report.as_deref());
     expect_not_in(&folder, &written)?;
+    expect_not_in(&blocks.files, &written)?;
     if let Some(report) = &args.run.report {
         expect_apart(&[report, &work])?;
         expect_writable(report, is_failed_report)?;
@@ -67,7 +68,7 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     // Twice: the first time nothing is made in a folder of another kind, the second time nobody else can.
     expect_work_folder(&work)?;
     let begun = has_verify_progress(&work);
-    let room = if begun { None } else { Some(expect_room(args, &folder, &work, threads)?) };
+    let room = if begun { None } else { Some(expect_room(args, &folder, &blocks.files, &work, threads)?) };
     let locked = WorkFolder::open(&work)?;
     let own = expect_work_folder(&work).and_then(|()| locked.expect_own_content());
     own.inspect_err(|_| locked.leave())?;
@@ -76,6 +77,7 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     let verified = apus_sync::verify(&Verify {
         params,
         folder,
+        block_files: blocks.files,
         assume_valid,
         threads,
         memory_bytes: args.run.dbcache << 20,
@@ -141,11 +143,11 @@ fn expect_work_folder(work: &Path) -> Result<(), Failure> {
 fn expect_room(
     args: &VerifyArgs,
     folder: &Path,
+    blocksdir: &Path,
     work: &Path,
     threads: usize,
 ) -> Result<Vec<Event>, Failure> {
-    let blocksdir = folder.join("blocks");
-    let files = BlockFiles::open(&blocksdir, args.chain.magic());
+    let files = BlockFiles::open(blocksdir, args.chain.magic());
     // What is wrong with them is told by the verification.
     let block_bytes = files.map_or(0, |files| files.bytes_total());
     let copy = [SinkArg::Snapshot(work.join("coins.dat"))];

@@ -2,7 +2,7 @@
 //!
 //! Nothing here does input or output, starts a thread, reads a clock or logs; callers hand in
 //! bytes and the time. That makes every rule testable alone, and lets any engine, any source and
-//! any number of threads share it.
+//! any number of threads share it. Only the challenge of a signet of one's own is remembered.
 
 mod activation;
 mod amount;
@@ -66,7 +66,9 @@ pub use merkle::{Merkle, MerkleScratch, merkle_root};
 pub use muhash::{MuHash, MuHashBatch, MuHashError};
 pub use network::{Network, UnknownNetwork};
 pub use outpoint::{OutPoint, sort_vouts, vout_order, vouts_ascend};
-pub use params::{AssumeUtxo, BIP34_IMPLIES_BIP30_LIMIT, KnownBlock, Params};
+pub use params::{
+    AssumeUtxo, BIP34_IMPLIES_BIP30_LIMIT, KnownBlock, OtherSignet, Params, SignetMagic,
+};
 pub use read::{
     COMPACT_SIZE_MAX, ReadError, Reader, extend_short, write_compact_size, write_varint,
 };

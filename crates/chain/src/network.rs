@@ -1,4 +1,6 @@
-//! [`Network`]: which of Bitcoin's five chains, under the names that Core's `-chain` takes.
+//! [`Network`]: which of Bitcoin's chains, under the names that Core's `-chain` takes.
+
+use crate::params::{Params, SignetMagic};
 
 use core::fmt;
 use core::str::FromStr;
@@ -16,6 +18,8 @@ pub enum Network {
     Signet,
     /// A private chain for tests, mined by hand.
     Regtest,
+    /// A signet of one's own, whose challenge is known ([`Params::know_signet`]).
+    OwnSignet(SignetMagic),
 }
 
 /// The text is no network's name.
@@ -24,7 +28,7 @@ pub enum Network {
 pub struct UnknownNetwork(pub String);
 
 impl Network {
-    /// All of them, the main chain first.
+    /// Those that all know, the main chain first.
     pub const ALL: [Self; 5] =
         [Self::Main, Self::Testnet3, Self::Testnet4, Self::Signet, Self::Regtest];
 
@@ -34,7 +38,7 @@ impl Network {
             Self::Main => "main",
             Self::Testnet3 => "test",
             Self::Testnet4 => "testnet4",
-            Self::Signet => "signet",
+            Self::Signet | Self::OwnSignet(_) => "signet",
             Self::Regtest => "regtest",
         }
     }
@@ -46,7 +50,7 @@ impl Network {
             Self::Main => None,
             Self::Testnet3 => Some("testnet3"),
             Self::Testnet4 => Some("testnet4"),
-            Self::Signet => Some("signet"),
+            Self::Signet | Self::OwnSignet(_) => Some("signet"),
             Self::Regtest => Some("regtest"),
         }
     }
@@ -60,12 +64,20 @@ impl Network {
             // The first four bytes of SHA256d of the serialized default challenge (BIP-325).
             Self::Signet => [0x0a, 0x03, 0xcf, 0x40],
             Self::Regtest => [0xfa, 0xbf, 0xb5, 0xda],
+            Self::OwnSignet(magic) => magic.bytes(),
         }
     }
 
     /// The network with this magic.
     pub fn from_magic(magic: [u8; 4]) -> Option<Self> {
-        Self::ALL.into_iter().find(|network| network.magic() == magic)
+        let own = Self::own_signet().filter(|network| network.magic() == magic);
+        own.or_else(|| Self::ALL.into_iter().find(|network| network.magic() == magic))
+    }
+}
+
+impl Network {
+    fn own_signet() -> Option<Self> {
+        Params::known_signet().map(|params| params.network)
     }
 }
 
@@ -77,11 +89,10 @@ impl fmt::Display for Network {
 
 impl FromStr for Network {
     type Err = UnknownNetwork;
+    /// Where a signet of one's own is known, `signet` is that one.
     fn from_str(text: &str) -> Result<Self, UnknownNetwork> {
-        Self::ALL
-            .into_iter()
-            .find(|network| network.name() == text)
-            .ok_or_else(|| UnknownNetwork(text.to_owned()))
+        let mut all = Self::own_signet().into_iter().chain(Self::ALL);
+        all.find(|network| network.name() == text).ok_or_else(|| UnknownNetwork(text.to_owned()))
     }
 }
 
@@ -92,7 +103,9 @@ mod tests {
     #[test]
     fn names_and_magics_are_distinct_and_parse_back() {
         for network in Network::ALL {
-            assert_eq!(network.name().parse(), Ok(network));
+            // Another test may have made a signet of its own known meanwhile.
+            let parsed: Network = network.name().parse().unwrap();
+            assert_eq!(parsed.name(), network.name());
             assert_eq!(Network::from_magic(network.magic()), Some(network));
         }
         assert!("mainnet".parse::<Network>().is_err());

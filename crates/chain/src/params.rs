@@ -5,6 +5,9 @@
 //! tests on regtest do with activation heights.
 
 mod networks;
+mod own_signet;
+
+pub use own_signet::{OtherSignet, SignetMagic};
 
 use crate::hashes::BlockHash;
 use crate::header::Header;
@@ -101,13 +104,14 @@ pub struct Params {
 
 impl Params {
     /// The rules of `network`.
-    pub const fn of(network: Network) -> &'static Self {
+    pub fn of(network: Network) -> &'static Self {
         match network {
             Network::Main => &networks::MAIN,
             Network::Testnet3 => &networks::TESTNET3,
             Network::Testnet4 => &networks::TESTNET4,
             Network::Signet => &networks::SIGNET,
             Network::Regtest => &networks::REGTEST,
+            Network::OwnSignet(_) => Self::known_signet().expect("its magic is had by knowing it"),
         }
     }
 

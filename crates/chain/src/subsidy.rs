@@ -37,7 +37,7 @@ mod tests {
     use crate::params::Params;
     use proptest::prelude::*;
 
-    const MAIN: NonZeroU32 = Params::of(Network::Main).subsidy_halving_interval;
+    const MAIN: NonZeroU32 = NonZeroU32::new(210_000).unwrap();
 
     #[test]
     fn halves_at_each_interval_and_ends() {

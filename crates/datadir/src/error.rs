@@ -25,7 +25,7 @@ pub enum BlkError {
     /// The folder cannot be listed.
     #[error(
         "cannot list the block files in {path}: {source}; give the `blocks` folder of a Bitcoin \
-         Core data directory and see that it may be read"
+         Core data directory; {}", to_be_read(.source)
     )]
     Folder {
         /// The folder.
@@ -69,7 +69,7 @@ pub enum BlkError {
         path: PathBuf,
     },
     /// A file is there but cannot be opened.
-    #[error("cannot open {path}: {source}; see that it may be read")]
+    #[error("cannot open {path}: {source}; {}", to_be_read(.source))]
     Open {
         /// The file.
         path: PathBuf,
@@ -84,6 +84,16 @@ pub enum BlkError {
     Vanished {
         /// The file.
         path: PathBuf,
+    },
+    /// A link leads nowhere.
+    #[error(
+        "{path} is a link to {target}, which is not there: mount the disk that it is on, or restore it"
+    )]
+    Dangling {
+        /// The link.
+        path: PathBuf,
+        /// Where it leads.
+        target: PathBuf,
     },
     /// A file is shorter than it was, or than a block's place says.
     #[error(
@@ -109,7 +119,7 @@ pub enum BlkError {
     /// A block's place names a file that is not there.
     #[error(
         "a block should lie in {path} at byte {offset}, but that file was not there when the \
-         folder was listed: it was pruned, or the block's place is stale; scan the files again"
+         folder was listed: it was pruned, or the block's place is stale: start the same command again"
     )]
     UnknownFile {
         /// The path that the file would have.
@@ -120,7 +130,7 @@ pub enum BlkError {
     /// A block's place claims a size that no block has.
     #[error(
         "a block of {size} bytes is claimed in {path} at byte {offset}; a block has 80 to \
-         4000000: the place is wrong; scan the files again"
+         4000000: the place is wrong, or the file changed: start the same command again"
     )]
     Size {
         /// The file.
@@ -143,6 +153,18 @@ pub enum BlkError {
         /// How many of its blocks were seen.
         records: u64,
     },
+    /// The files hold blocks of a signet whose challenge is not the one that was given, if one was.
+    #[error(
+        "{path} holds blocks of a signet of its own, of the magic {:08x}: give its challenge by --signetchallenge \
+         HEX, which the node's bitcoin.conf has as signetchallenge=HEX, and `bitcoin-cli getblockchaininfo` as \
+         signet_challenge", u32::from_be_bytes(*.magic)
+    )]
+    OwnSignet {
+        /// The folder.
+        path: PathBuf,
+        /// The bytes before each block.
+        magic: [u8; 4],
+    },
     /// The files hold no block of any chain known.
     #[error(
         "no block was found in {bytes} bytes of block files in {path}: they are empty, of an \
@@ -157,6 +179,16 @@ pub enum BlkError {
     },
 }
 
+/// What helps where something cannot be opened.
+pub(crate) fn to_be_read(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "run this as the user that the node runs as (sudo -u USER), or let this user read it (chmod)"
+        }
+        _ => "see that it may be read",
+    }
+}
+
 impl BlkError {
     /// What the error means for the run.
     pub fn kind(&self) -> ErrorKind {
@@ -167,10 +199,12 @@ impl BlkError {
             | Self::Plain { .. }
             | Self::Size { .. }
             | Self::WrongChain { .. }
+            | Self::OwnSignet { .. }
             | Self::NoBlocks { .. } => ErrorKind::Invalid,
             Self::Folder { .. }
             | Self::Open { .. }
             | Self::Vanished { .. }
+            | Self::Dangling { .. }
             | Self::Shortened { .. }
             | Self::UnknownFile { .. } => ErrorKind::Recoverable,
             Self::Read { .. } => ErrorKind::Fatal,
@@ -181,7 +215,10 @@ impl BlkError {
     pub(crate) fn opening(path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
         match source.kind() {
-            io::ErrorKind::NotFound => Self::Vanished { path },
+            io::ErrorKind::NotFound => match std::fs::read_link(&path) {
+                Ok(target) => Self::Dangling { path, target },
+                Err(_) => Self::Vanished { path },
+            },
             _ => Self::Open { path, source },
         }
     }

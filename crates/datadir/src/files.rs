@@ -7,7 +7,8 @@
 
 use crate::error::BlkError;
 use crate::obfuscation::Obfuscation;
-use apus_chain::Network;
+use crate::place::BlocksFolder;
+use apus_chain::{HEADER_SIZE, Network, Params};
 use std::fs::{self, File};
 use std::io;
 use std::ops::ControlFlow;
@@ -65,16 +66,21 @@ impl BlockFile {
 /// The block files of one folder.
 #[derive(Clone, Debug)]
 pub struct BlockFiles {
-    dir: PathBuf,
+    folder: BlocksFolder,
     magic: [u8; 4],
     obfuscation: Obfuscation,
     files: Vec<BlockFile>,
 }
 
 impl BlockFiles {
-    /// Lists the block files in `dir`, whose blocks begin with `magic`. Gaps in the numbering are
+    /// Lists the block files in `folder`, whose blocks begin with `magic`. Gaps in the numbering are
     /// normal: a pruning node removes files from the front and between.
-    pub fn open(dir: &Path, magic: [u8; 4]) -> Result<Self, BlkError> {
+    pub fn open(folder: impl Into<BlocksFolder>, magic: [u8; 4]) -> Result<Self, BlkError> {
+        Self::open_in(folder.into(), magic)
+    }
+
+    fn open_in(folder: BlocksFolder, magic: [u8; 4]) -> Result<Self, BlkError> {
+        let dir = folder.files.as_path();
         let listing = |source| BlkError::Folder { path: dir.to_owned(), source };
         let mut files = Vec::new();
         for entry in fs::read_dir(dir).map_err(listing)? {
@@ -93,7 +99,7 @@ impl BlockFiles {
         }
         files.sort_unstable_by_key(|file| file.number);
         let obfuscation = read_key(&dir.join("xor.dat"))?;
-        Ok(Self { dir: dir.to_owned(), magic, obfuscation, files })
+        Ok(Self { folder, magic, obfuscation, files })
     }
 
     /// The files, by number.
@@ -101,9 +107,14 @@ impl BlockFiles {
         &self.files
     }
 
-    /// The folder.
+    /// Their folder.
     pub fn dir(&self) -> &Path {
-        &self.dir
+        &self.folder.files
+    }
+
+    /// The folder in which the index of them is, if there is one.
+    pub fn home(&self) -> &Path {
+        &self.folder.home
     }
 
     /// The four bytes before each block.
@@ -129,7 +140,7 @@ impl BlockFiles {
 
     /// The file with this number, wanted for the block at `offset`.
     pub(crate) fn file(&self, number: u32, offset: u64) -> Result<&BlockFile, BlkError> {
-        let unknown = || BlkError::UnknownFile { path: self.dir.join(file_name(number)), offset };
+        let unknown = || BlkError::UnknownFile { path: self.dir().join(file_name(number)), offset };
         self.get(number).ok_or_else(unknown)
     }
 
@@ -195,7 +206,12 @@ pub(crate) fn read_key(path: &Path) -> Result<Obfuscation, BlkError> {
     let length = match fs::metadata(path) {
         Ok(meta) => meta.len(),
         // Nodes before version 28 wrote plain files and no key.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Obfuscation::NONE),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => {
+            return Ok(Obfuscation::NONE);
+        }
+        Err(source) if source.kind() == io::ErrorKind::NotFound => {
+            return Err(BlkError::opening(path, source));
+        }
         Err(source) => return Err(BlkError::Open { path: path.to_owned(), source }),
     };
     if length != Obfuscation::KEY_SIZE as u64 {
@@ -209,6 +225,19 @@ pub(crate) fn read_key(path: &Path) -> Result<Obfuscation, BlkError> {
 }
 
 impl BlockFiles {
+    /// The magic of the first file, where its first block is the one that all signets begin with.
+    pub(crate) fn magic_of_signet(&self) -> Result<Option<[u8; 4]>, BlkError> {
+        let mut head = [0; RECORD_HEAD as usize + HEADER_SIZE];
+        let Some(file) = self.files.iter().find(|file| file.length >= head.len() as u64) else {
+            return Ok(None);
+        };
+        file.read(&file.open()?, &mut head, 0)?;
+        self.obfuscation.apply(&mut head, 0);
+        let [m0, m1, m2, m3, _, _, _, _, header @ ..] = &head;
+        let is_signet = apus_hash::sha256d(header) == Params::of(Network::Signet).genesis_hash.0;
+        Ok(is_signet.then_some([*m0, *m1, *m2, *m3]))
+    }
+
     /// Fails as a scan would where none of the files begins with a record of this chain, and no block is found in the
     /// first one. Files without a byte say nothing.
     ///
@@ -262,14 +291,6 @@ pub fn network_of(dir: &Path) -> Result<Option<Network>, BlkError> {
     file.read(&file.open()?, &mut magic, 0)?;
     blocks.obfuscation.apply(&mut magic, 0);
     Ok(Network::from_magic(magic))
-}
-
-/// The folder of a chain in a data directory (Core `chainparamsbase.cpp`).
-pub fn chain_folder(datadir: &Path, network: Network) -> PathBuf {
-    match network.data_folder() {
-        Some(name) => datadir.join(name),
-        None => datadir.to_owned(),
-    }
 }
 
 #[cfg(test)]

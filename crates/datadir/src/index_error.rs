@@ -2,7 +2,7 @@
 //!
 //! None of these need stop a run: whatever the index would have said, the block files say too.
 
-use crate::error::ErrorKind;
+use crate::error::{ErrorKind, to_be_read};
 use apus_chain::BlockHash;
 use std::fs::{self, File};
 use std::io;
@@ -13,13 +13,13 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
     /// There is no block index.
-    #[error("no block index in {path}; scan the block files instead")]
+    #[error("there is no block index in {path}")]
     Missing {
         /// Where it should be.
         path: PathBuf,
     },
     /// A file is there but cannot be opened.
-    #[error("cannot open {path}: {source}; see that it may be read, or scan the block files")]
+    #[error("cannot open {path}: {source}; {}", to_be_read(.source))]
     Open {
         /// The file or folder.
         path: PathBuf,
@@ -29,7 +29,7 @@ pub enum IndexError {
     /// A file that belongs to the index is not there.
     #[error(
         "{path} belongs to the block index but is not there: if a node is running on it, stop the \
-         node or try again; otherwise scan the block files instead"
+         node or try again"
     )]
     Vanished {
         /// The file.
@@ -46,7 +46,7 @@ pub enum IndexError {
         source: io::Error,
     },
     /// A file is not what it should be.
-    #[error("{path} is damaged at byte {offset}: {what}; scan the block files instead")]
+    #[error("{path} is damaged at byte {offset}: {what}")]
     Corrupt {
         /// The file.
         path: PathBuf,
@@ -58,7 +58,7 @@ pub enum IndexError {
     /// An entry of the index is not what Core writes.
     #[error(
         "the entry of block {hash} in the block index {path} cannot be read: {what}; it may be of \
-         another version of Bitcoin Core; scan the block files instead"
+         another version of Bitcoin Core"
     )]
     Entry {
         /// The folder of the index.

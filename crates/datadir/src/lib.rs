@@ -15,6 +15,7 @@ mod index_error;
 mod leveldb;
 mod lock;
 mod obfuscation;
+mod place;
 mod reader;
 mod rev;
 mod scan;
@@ -30,7 +31,7 @@ pub use blocks_read_back::{
     BlocksReadBack, Holds, PartRead, PartReader, ReadBackError, SpentAt, WrittenBlocks,
 };
 pub use error::{BlkError, ErrorKind};
-pub use files::{BlockFile, BlockFiles, BlockLocation, chain_folder, network_of};
+pub use files::{BlockFile, BlockFiles, BlockLocation, network_of};
 pub use foreign::ForeignError;
 pub use index::{
     ChainBlock, FileInfo, IndexEntry, IndexFlags, IndexRest, IndexWriteError, STATUS_ASSUMED,
@@ -42,6 +43,7 @@ pub use index_error::IndexError;
 pub use leveldb::DatabaseError;
 pub use lock::{DATADIR_LOCK, DatadirLock, LEVELDB_LOCK, LockError};
 pub use obfuscation::Obfuscation;
+pub use place::{BlocksFolder, chain_folder};
 pub use reader::{BlockReader, Each};
 pub use rev::{RevError, UndoFiles, has_undo_file};
 pub use scan::Visit;

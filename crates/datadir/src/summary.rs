@@ -76,7 +76,10 @@ impl ScanSummary {
             Some((found, records)) if records > 0 => {
                 Err(BlkError::WrongChain { path, found, records })
             }
-            _ => Err(BlkError::NoBlocks { path, bytes: files.bytes_total() }),
+            _ => match files.magic_of_signet()? {
+                Some(magic) => Err(BlkError::OwnSignet { path, magic }),
+                None => Err(BlkError::NoBlocks { path, bytes: files.bytes_total() }),
+            },
         }
     }
 

@@ -11,7 +11,7 @@ use crate::source::blocksdir::{BlocksDir, NodeTip, UseIndex};
 use crate::warning::Warning;
 use crate::workdir::invalid::{INVALID_MAX, InvalidBlocks};
 use apus_chain::{HeaderChain, KnownBlock};
-use std::path::Path;
+use apus_datadir::BlocksFolder;
 use std::sync::Arc;
 
 /// After so many chains of peers that were left without one being connected to its end, the run ends.
@@ -142,7 +142,7 @@ pub(crate) fn longer_chain<'a>(
 /// The chain of Core's block files, without the blocks that proved invalid in an earlier start.
 fn files(
     request: &Request<'_>,
-    blocksdir: &Path,
+    blocksdir: &BlocksFolder,
     use_index: UseIndex,
 ) -> Result<BlocksDir, SyncError> {
     let invalid = match use_index {
@@ -202,7 +202,7 @@ fn compare_with_node(
 /// The chain of Core's block files without some blocks.
 pub(crate) fn open_files(
     request: &Request<'_>,
-    blocksdir: &Path,
+    blocksdir: &BlocksFolder,
     use_index: UseIndex,
     invalid: &[InvalidBlock],
     observer: &dyn Observer,
@@ -223,7 +223,7 @@ pub(crate) fn open_files(
 /// chain to go on with.
 pub(crate) fn chain_without<'a>(
     request: &'a Request<'_>,
-    (blocksdir, asked): (&Path, UseIndex),
+    (blocksdir, asked): (&BlocksFolder, UseIndex),
     than: &dyn ChainSource,
     base: KnownBlock,
     error: SyncError,

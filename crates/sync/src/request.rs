@@ -21,6 +21,7 @@ use crate::source::Search;
 use crate::source::blocksdir::UseIndex;
 use crate::source::peers::Peers;
 use apus_chain::{BlockHash, Params, ScriptVerifier};
+use apus_datadir::BlocksFolder;
 use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::swiftsync::hints::HintsOptions;
 use apus_engine::utxo::forest::ForestStore;
@@ -107,8 +108,8 @@ pub enum OutputKind {
 pub enum Source<'a> {
     /// Core's block files.
     Files {
-        /// Their folder.
-        blocksdir: PathBuf,
+        /// Their folder, and that of their index.
+        blocksdir: BlocksFolder,
         /// Whether Core's index of them is looked at.
         use_index: UseIndex,
     },

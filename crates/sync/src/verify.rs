@@ -37,7 +37,7 @@ use crate::warning::Warning;
 use crate::workdir::names::LOCK;
 use apus_chain::{BlockHash, HeaderChain, KnownBlock, Params, ScriptVerifier};
 use apus_datadir::chainstate::{ChainstateError, SNAPSHOT_CHAINSTATE, read_node};
-use apus_datadir::{BlockFiles, read_index_flags};
+use apus_datadir::{BlockFiles, BlocksFolder, read_index_flags};
 use apus_engine::pass::Counts;
 use apus_engine::swiftsync::CoinTotals;
 use apus_engine::swiftsync::aggregate::AggregateKind;
@@ -72,6 +72,8 @@ pub struct Verify<'a> {
     pub params: &'a Params,
     /// The node's folder of this chain, with `blocks` and `chainstate` in it.
     pub folder: PathBuf,
+    /// Where its block files are; the index of them is in `blocks` of its folder.
+    pub block_files: PathBuf,
     /// The block up to which scripts are taken for valid, under Core's conditions; none where all are run.
     pub assume_valid: Option<BlockHash>,
     /// Worker threads, at least one.
@@ -133,6 +135,10 @@ pub struct Verified {
 }
 
 impl Verify<'_> {
+    fn blocks(&self) -> BlocksFolder {
+        BlocksFolder { files: self.block_files.clone(), home: self.blocksdir() }
+    }
+
     fn blocksdir(&self) -> PathBuf {
         self.folder.join("blocks")
     }
@@ -200,7 +206,7 @@ impl Verify<'_> {
         let use_index = UseIndex::Stated(*base);
         Request {
             params: self.params,
-            source: Source::Files { blocksdir: self.blocksdir(), use_index },
+            source: Source::Files { blocksdir: self.blocks(), use_index },
             stop: if hints.is_some() { Stop::AtHints } else { Stop::AtTip },
             proofs: None,
             engine: hints.is_none().then_some(Engine::MergeSync),
@@ -335,7 +341,7 @@ pub fn look_at_index(request: &Verify<'_>) -> Result<Vec<Finding>, SyncError> {
     use FindingKind as Kind;
     let findings = Findings::default();
     if let Some(index) = NodeIndex::read(request, &findings)? {
-        let files = BlockFiles::open(&request.blocksdir(), request.params.network.magic());
+        let files = BlockFiles::open(&request.blocks(), request.params.network.magic());
         index.compare_files(&files.map_err(SourceError::from)?, &findings);
         let chain = index.chain_to(&index.best);
         if let Some(chain) = &chain {

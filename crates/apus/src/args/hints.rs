@@ -2,6 +2,7 @@
 
 use super::values::parse_order;
 use super::{AggregateArgs, HintsArg, RunArgs, SourceArgs};
+use crate::unpack::Input;
 use apus_chain::{BlockHash, Network};
 use apus_engine::swiftsync::hints::{BitOrder, Format};
 use clap::{Args, Subcommand};
@@ -34,7 +35,7 @@ Examples:
 #[command(after_help = INFO_EXAMPLES)]
 pub(crate) struct HintsInfoArgs {
     /// The file
-    pub(crate) file: PathBuf,
+    pub(crate) file: Input,
     /// Its encoding, needed where it has no mark of its own: bitmap, delta, offsets or offsets-height.
     /// bip456, bip456-lsb and btcd have one
     #[arg(long, value_name = "FORMAT")]
@@ -103,7 +104,7 @@ Examples:
 #[command(after_help = CONVERT_HELP)]
 pub(crate) struct HintsConvertArgs {
     /// The file to read
-    pub(crate) file: PathBuf,
+    pub(crate) file: Input,
     /// Its encoding, needed where it has no mark of its own: bitmap, delta, offsets or offsets-height.
     /// bip456, bip456-lsb and btcd have one
     #[arg(long, value_name = "FORMAT")]

@@ -41,10 +41,11 @@ pub(crate) struct PlanArgs {
     pub(crate) chain: Network,
 
     /// A node's data directory: compute its coins again, as `apus reindex --replace` does
-    #[arg(long, value_name = "DIR", conflicts_with = "blocksdir")]
+    #[arg(long, value_name = "DIR")]
     pub(crate) datadir: Option<PathBuf>,
 
-    /// A folder with Bitcoin Core's blk*.dat files: make what --out names, as `apus sync` does
+    /// A folder with Bitcoin Core's blk*.dat files: make what --out names, as `apus sync` does. Beside
+    /// --datadir, the folder that the node has by its own -blocksdir
     #[arg(long, value_name = "DIR")]
     pub(crate) blocksdir: Option<PathBuf>,
 

@@ -43,6 +43,11 @@ pub(crate) struct ReindexArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) datadir: PathBuf,
 
+    /// The folder of the node's block files, where it has one by -blocksdir on its own command line; what
+    /// its bitcoin.conf says is known
+    #[arg(long, value_name = "DIR")]
+    pub(crate) blocksdir: Option<PathBuf>,
+
     /// Which coins survive: a BIP-456 hintsfile, or `snapshot:FILE` for a UTXO snapshot. Without any,
     /// Apus checks the blocks by every rule
     #[arg(long, value_name = "FILE|snapshot:FILE")]

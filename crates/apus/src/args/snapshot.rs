@@ -2,8 +2,8 @@
 
 use super::values::AssumeValidArg;
 use super::{AggregateArgs, RunArgs, SourceArgs, Validation};
+use crate::unpack::Input;
 use clap::{Args, Subcommand};
-use std::path::PathBuf;
 
 #[derive(Args)]
 pub(crate) struct SnapshotArgs {
@@ -28,7 +28,7 @@ Examples:
 #[command(after_help = SNAPSHOT_INFO_EXAMPLES)]
 pub(crate) struct SnapshotInfoArgs {
     /// The file
-    pub(crate) file: PathBuf,
+    pub(crate) file: Input,
     /// Also compute the MuHash, which takes up to two microseconds a coin
     #[arg(long)]
     pub(crate) muhash: bool,
@@ -55,7 +55,7 @@ command again.";
 #[command(after_help = VERIFY_EXAMPLES)]
 pub(crate) struct SnapshotVerifyArgs {
     /// The file
-    pub(crate) file: PathBuf,
+    pub(crate) file: Input,
     #[command(flatten)]
     pub(crate) source: SourceArgs,
 

@@ -1,5 +1,6 @@
 //! Values of options that are more than a word or a number.
 
+use crate::unpack::Input;
 use apus_chain::BlockHash;
 use apus_engine::swiftsync::hints::BitOrder;
 use std::net::SocketAddr;
@@ -24,19 +25,44 @@ impl FromStr for AssumeValidArg {
     }
 }
 
+/// The challenge of a signet, in hexadecimal digits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ChallengeArg(pub(crate) Vec<u8>);
+
+impl FromStr for ChallengeArg {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let byte = |pair: &[u8]| {
+            let digits = std::str::from_utf8(pair).ok().filter(|_| pair.len() == 2)?;
+            u8::from_str_radix(digits, 16).ok()
+        };
+        let is_hex = !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let bytes: Option<Vec<u8>> = text.as_bytes().chunks(2).map(byte).collect();
+        bytes.filter(|_| is_hex).map(Self).ok_or_else(|| {
+            "the challenge of a signet is a script in hexadecimal digits, two for each byte"
+                .to_owned()
+        })
+    }
+}
+
 /// `FILE` or `snapshot:FILE`.
 #[derive(Clone)]
 pub(crate) enum HintsArg {
-    File(PathBuf),
-    Snapshot(PathBuf),
+    File(Input),
+    Snapshot(Input),
 }
 
 impl HintsArg {
     /// The file, whatever it is.
-    pub(crate) fn path(&self) -> &Path {
+    pub(crate) fn input(&self) -> &Input {
         match self {
-            Self::File(path) | Self::Snapshot(path) => path,
+            Self::File(input) | Self::Snapshot(input) => input,
         }
+    }
+
+    /// The file as the user calls it.
+    pub(crate) fn named(&self) -> &Path {
+        self.input().named()
     }
 }
 

@@ -51,6 +51,11 @@ pub(crate) struct VerifyArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) datadir: PathBuf,
 
+    /// The folder of the node's block files, where it has one by -blocksdir on its own command line; what
+    /// its bitcoin.conf says is known
+    #[arg(long, value_name = "DIR")]
+    pub(crate) blocksdir: Option<PathBuf>,
+
     /// What is verified of blocks
     #[arg(long, value_enum, default_value_t = Validation::Full)]
     pub(crate) validation: Validation,

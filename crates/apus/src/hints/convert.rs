@@ -29,24 +29,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(super) fn command(args: &HintsConvertArgs) -> Result<(), Failure> {
     let order = order_of(args.from, args.hints_order)?;
-    let format = format_of(&args.file, args.from)?;
     expect_writable(&args.out, |_| false)?;
     let interrupt = watch_signals()?;
+    args.file.make_plain(parent(&args.out), &interrupt)?;
+    let format = format_of(&args.file, args.from)?;
+    let named = args.file.named();
     // Once to know how far they reach, which some encodings say at the start and some not at all.
     let mut first = decoder(&args.file, format, order)?;
     let named_stop = first.stop_block();
-    let found = census(&args.file, &mut *first)?;
-    let stop_height = found.stop_height.ok_or_else(|| {
-        Failure::wrong(format!("{} holds hints of no block", args.file.display()))
-    })?;
+    let found = census(named, &mut *first)?;
+    let stop_height = found
+        .stop_height
+        .ok_or_else(|| Failure::wrong(format!("{} holds hints of no block", named.display())))?;
     let chain = Chain::open(args, format, stop_height, &interrupt)?;
     let stop_block = chain.as_ref().and_then(|chain| chain.stop_block);
-    if let (Some(named), Some(found)) = (named_stop, stop_block)
-        && named != found
+    if let (Some(stated), Some(found)) = (named_stop, stop_block)
+        && stated != found
     {
         return Err(Failure::wrong(format!(
-            "{}: the hints are for block {named}, but the chain has {found} at height {stop_height}",
-            args.file.display()
+            "{}: the hints are for block {stated}, but the chain has {found} at height {stop_height}",
+            named.display()
         )));
     }
     let stop = Stop { height: stop_height, block: stop_block.or(named_stop).or(args.stop_block) };
@@ -55,7 +57,7 @@ pub(super) fn command(args: &HintsConvertArgs) -> Result<(), Failure> {
     let encoder = encoder(args.to, draft.writer()?, stop, &args.out)?;
     let mut conversion = Conversion {
         from: format,
-        source: &args.file,
+        source: named,
         target: &args.out,
         decoder: &mut *reading,
         encoder,

@@ -83,16 +83,17 @@ impl Set {
 
     /// As a hintsfile says that is gone through; none where it is none, or cannot be read.
     fn counted(hints: &HintsArg) -> Option<Self> {
-        let HintsArg::File(path) = hints else { return None };
-        let file = HintsFile::open_path(path, &HintsOptions::default()).ok()?;
+        let HintsArg::File(input) = hints else { return None };
+        let file = HintsFile::open_path(input.path(), &HintsOptions::default()).ok()?;
         Some(Self { coins: file.info().coins })
     }
 
     /// As the hints say, where they say it, or their size.
     pub(crate) fn of_hints(hints: &HintsArg, chain: Network) -> Result<Self, Failure> {
-        let path = hints.path();
+        let path = hints.named();
         let mut head = [0; SnapshotHeader::SIZE];
-        let mut file = File::open(path).map_err(|error| Failure::io(path, error))?;
+        let file = File::open(hints.input().path());
+        let mut file = file.map_err(|error| Failure::opening(path, &error))?;
         let length = file.metadata().map_err(|error| Failure::io(path, error))?.len();
         let coins = match hints {
             HintsArg::File(_) => {
@@ -303,13 +304,13 @@ mod tests {
         let fixtures =
             Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/regtest-315"));
         let of_hints = |hints: &HintsArg| Set::of_hints(hints, Network::Regtest);
-        let snapshot = HintsArg::Snapshot(fixtures.join("utxo.dat"));
+        let snapshot = HintsArg::Snapshot(fixtures.join("utxo.dat").into());
         assert_eq!(of_hints(&snapshot).unwrap(), Set { coins: 20_326 });
-        let file = HintsArg::File(fixtures.join("utxo.bip456.hints"));
+        let file = HintsArg::File(fixtures.join("utxo.bip456.hints").into());
         let main = Set::of_hints(&file, Network::Main).unwrap();
         assert!(of_hints(&file).unwrap().coins > main.coins);
         assert_eq!(of_hints(&HintsArg::File("nowhere".into())).unwrap_err().code, 3);
-        let other = HintsArg::Snapshot(fixtures.join("utxo.bip456.hints"));
+        let other = HintsArg::Snapshot(fixtures.join("utxo.bip456.hints").into());
         assert_eq!(of_hints(&other).unwrap_err().code, 4);
     }
 

@@ -14,7 +14,7 @@ use std::path::Path;
 /// Warns of each disk that has less free than the run may take. What is wrong with blocks or hints the run
 /// tells by itself.
 pub(super) fn warn(job: &Job<'_>, work_path: &Path, observer: &dyn Observer) {
-    let JobSource::Files { blocksdir, .. } = job.source else { return };
+    let JobSource::Files { blocksdir, .. } = &job.source else { return };
     let way = match (job.engine, job.hints) {
         (_, Some(_)) => Way::Hints,
         (None | Some(Engine::MergeSync), None) => Way::Joins,

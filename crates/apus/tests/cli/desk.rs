@@ -326,6 +326,16 @@ impl Running {
         let _ = Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).status().unwrap();
     }
 
+    /// Waits until a thread of this name is at work, or the program ended.
+    pub(crate) fn until_thread(&mut self, name: &str) -> bool {
+        let threads = format!("/proc/{}/task", self.child.id());
+        self.until(|| {
+            fs::read_dir(&threads).into_iter().flatten().flatten().any(|thread| {
+                fs::read_to_string(thread.path().join("comm")).is_ok_and(|it| it.trim_end() == name)
+            })
+        })
+    }
+
     /// Whether it has ended.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()

@@ -218,7 +218,7 @@ fn a_reindex_that_cannot_be_is_told_first() {
     fails_at_once(&desk, &with("--replace"), 1, &["going on from a snapshot"]);
     fs::remove_dir(desk.path("node/regtest/chainstate_snapshot")).unwrap();
     fs::rename(desk.path("node/regtest/blocks/index"), desk.path("index")).unwrap();
-    fails_at_once(&desk, &with("--replace"), 1, &["there is no block index", "-reindex"]);
+    fails_at_once(&desk, &with("--replace"), 4, &["there is no block index", "-reindex"]);
 }
 
 #[test]

@@ -1,6 +1,12 @@
-//! Standard output and standard error that are not read, or cannot be written.
+//! Standard output and standard error that are not read, or cannot be written; and hints and snapshots that come
+//! through a pipe, or compressed.
 
 use crate::desk::{Desk, REGTEST};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use lzma_rust2::{XzOptions, XzWriter};
+use std::io::Write;
+use std::process::Command;
 
 const SYNC: &str = "sync --chain regtest --blocksdir blocks --hints msb.hints \
                     --out snapshot:utxo.dat --progress json";
@@ -43,4 +49,90 @@ fn results_that_cannot_be_written_are_a_failure() {
     }
     // What was written to files is as good as ever.
     assert!(desk.read("utxo.dat") == desk.read("node.dat"));
+}
+
+/// A pipe can be read once, and what the program needs twice it keeps.
+#[test]
+fn hints_and_snapshots_come_through_a_pipe() {
+    let desk = Desk::with(REGTEST);
+    let sync = "sync --blocksdir blocks --progress none --hints";
+    for (file, line) in [
+        ("msb.hints", format!("{sync} pipe --out snapshot:by-hints")),
+        ("node.dat", format!("{sync} snapshot:pipe --out snapshot:by-snapshot")),
+        ("msb.hints", "hints info pipe".to_owned()),
+        ("msb.hints", "hints check pipe --blocksdir blocks".to_owned()),
+        ("msb.hints", "hints convert pipe --to btcd --out btcd".to_owned()),
+        ("node.dat", "snapshot info pipe".to_owned()),
+        ("node.dat", "snapshot verify pipe --blocksdir blocks".to_owned()),
+        ("msb.hints", "plan --blocksdir blocks --hints pipe".to_owned()),
+    ] {
+        let script = format!(
+            "rm -f pipe; mkfifo pipe; cat {file} >pipe & \"$0\" \"$@\"; code=$?; rm pipe; exit $code"
+        );
+        desk.start_in_shell(&script, &line).wait().succeeds();
+        assert!(!desk.names("").iter().any(|name| name.contains("unpacked")), "{line}");
+    }
+    for name in ["by-hints", "by-snapshot"] {
+        assert!(desk.read(name) == desk.read("node.dat"), "{name}");
+    }
+    let stdin = r#"cat node.dat | "$0" "$@""#;
+    desk.start_in_shell(stdin, "snapshot info /dev/stdin").wait().succeeds().says(&["20,326"]);
+}
+
+/// A run that is interrupted while it waits for what never comes.
+#[test]
+fn the_first_signal_ends_what_waits_for_a_pipe() {
+    let desk = Desk::with(REGTEST);
+    assert!(Command::new("mkfifo").arg(desk.path("pipe")).status().unwrap().success());
+    for line in [
+        "sync --blocksdir blocks --hints pipe --out snapshot:s",
+        "sync --blocksdir blocks --hints snapshot:pipe --out snapshot:s",
+        "snapshot verify pipe --blocksdir blocks",
+        "snapshot info pipe",
+        "hints convert pipe --to btcd --out btcd",
+    ] {
+        let mut run = desk.start(line);
+        run.until_thread("input");
+        run.signal(&["TERM"]);
+        run.wait().fails(130, &["interrupted"]);
+    }
+}
+
+#[test]
+fn hints_and_snapshots_may_be_compressed() {
+    let desk = Desk::with(REGTEST);
+    for name in ["msb.hints", "node.dat"] {
+        let bytes = desk.read(name);
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+        gzip.write_all(&bytes).unwrap();
+        desk.write(&format!("{name}.gz"), &gzip.finish().unwrap());
+        let mut xz = XzWriter::new(Vec::new(), XzOptions::with_preset(0)).unwrap();
+        xz.write_all(&bytes).unwrap();
+        desk.write(&format!("{name}.xz"), &xz.finish().unwrap());
+        let level = ruzstd::encoding::CompressionLevel::Fastest;
+        desk.write(&format!("{name}.zst"), &ruzstd::encoding::compress_to_vec(&bytes[..], level));
+    }
+    for packed in ["gz", "xz", "zst"] {
+        let sync = "sync --blocksdir blocks --progress none --hints";
+        let out = format!("--out snapshot:{packed}");
+        desk.apus(&format!("{sync} msb.hints.{packed} {out}")).succeeds();
+        assert!(desk.read(packed) == desk.read("node.dat"), "{packed}");
+        desk.apus(&format!("snapshot info node.dat.{packed}")).succeeds().says(&["20,326"]);
+        desk.apus(&format!("hints info msb.hints.{packed}")).succeeds().says(&["20,326"]);
+    }
+    desk.apus("hints convert msb.hints.xz --to btcd --out btcd").succeeds();
+    desk.apus("sync --blocksdir blocks --hints snapshot:node.dat.zst --out null").succeeds();
+    desk.apus("snapshot verify node.dat.gz --blocksdir blocks").succeeds();
+    // What is in it counts, and what is cut short is told.
+    let said = ["msb.hints.gz is a hintsfile", "give it without `snapshot:`"];
+    desk.apus("sync --blocksdir blocks --hints snapshot:msb.hints.gz").fails(1, &said);
+    let said = ["node.dat.xz is a UTXO snapshot: give it as snapshot:node.dat.xz"];
+    desk.apus("sync --blocksdir blocks --hints node.dat.xz").fails(1, &said);
+    desk.edit("node.dat.zst", |bytes| bytes.truncate(bytes.len() / 2));
+    let said = ["begins like zstd cannot be unpacked", "`zstd -d node.dat.zst`"];
+    for line in
+        ["snapshot info node.dat.zst", "sync --blocksdir blocks --hints snapshot:node.dat.zst"]
+    {
+        desk.apus(line).fails(4, &said);
+    }
 }

@@ -15,6 +15,7 @@ mod database;
 #[allow(dead_code, reason = "other tests of the program use the rest")]
 #[path = "../cli/desk.rs"]
 mod desk;
+mod elsewhere;
 #[cfg(feature = "kernel")]
 mod invalid;
 mod judge;
@@ -23,6 +24,8 @@ mod last;
 #[cfg(feature = "kernel")]
 mod lies;
 mod lived;
+#[cfg(feature = "kernel")]
+mod own_signet;
 mod refusals;
 mod reindex;
 mod soak;

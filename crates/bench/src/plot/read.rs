@@ -9,6 +9,7 @@ mod debug_log;
 mod report;
 
 use super::course::{Measure, Run};
+use flate2::bufread::MultiGzDecoder;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::num::NonZeroU64;
@@ -17,6 +18,12 @@ use thiserror::Error;
 
 /// Many times the length of the longest report.
 const REPORT_BYTES_MAX: u64 = 16 << 20;
+
+/// The first bytes of what is compressed by gzip, as logs are that are kept.
+const GZIP: [u8; 3] = [0x1f, 0x8b, 8];
+
+/// What lines of a log begin with that Docker keeps as JSON.
+const DOCKER: &[u8] = b"{\"log\":";
 
 /// Greatest height of Core's.
 const HEIGHT_MAX: u64 = i32::MAX as u64;
@@ -95,10 +102,15 @@ pub fn read(path: &Path, options: &ReadOptions) -> Result<Run, ReadError> {
     let io = |source| ReadError::Io { path: path.to_owned(), source };
     let file = File::open(path).map_err(io)?;
     let mut file = BufReader::with_capacity(1 << 18, file);
-    let first = file.fill_buf().map_err(io)?.iter().find(|byte| !byte.is_ascii_whitespace());
-    let found = match first {
+    let is_gzip = file.fill_buf().map_err(io)?.starts_with(&GZIP);
+    let file: Box<dyn Read> =
+        if is_gzip { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
+    let mut file = BufReader::with_capacity(1 << 18, file);
+    let first = file.fill_buf().map_err(io)?;
+    let is_log_of_docker = first.starts_with(DOCKER);
+    let found = match first.iter().find(|byte| !byte.is_ascii_whitespace()) {
         None => Err(Failure::Content((None, "the file is empty".to_owned()))),
-        Some(b'{') => {
+        Some(b'{') if !is_log_of_docker => {
             let mut text = Vec::new();
             file.take(REPORT_BYTES_MAX + 1).read_to_end(&mut text).map_err(io)?;
             report::parse(&text, options).map_err(Failure::Content)
@@ -148,6 +160,8 @@ fn name(path: &Path, with_folder: bool) -> String {
     let text =
         |part: Option<&std::ffi::OsStr>| part.map(|part| part.to_string_lossy().into_owned());
     let stem = text(path.file_stem()).unwrap_or_else(|| path.display().to_string());
+    let packed = path.extension().is_some_and(|extension| extension == "gz");
+    let stem = stem.strip_suffix(".log").filter(|_| packed).map_or(stem.clone(), str::to_owned);
     // As the runs of record are called.
     let short = stem.strip_suffix(".report").or_else(|| stem.strip_suffix(".debug"));
     let stem = short.map_or(stem.clone(), str::to_owned);
@@ -171,8 +185,27 @@ mod tests {
         assert_eq!(labels(&["a/run.json", "b/run.json", "c.json"]), ["a/run", "b/run", "c"]);
         assert_eq!(labels(&["a/debug.log", "b/debug.log"]), ["a", "b"]);
         assert_eq!(labels(&["debug.log", "run.json"]), ["debug", "run"]);
+        assert_eq!(labels(&["a/debug.log.gz", "core.log.gz"]), ["a", "core"]);
         // The same file twice has one name.
         assert_eq!(labels(&["a/run.json", "a/run.json"]), ["a/run", "a/run"]);
+    }
+
+    #[test]
+    fn a_log_may_be_compressed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("core.log.gz");
+        let log = format!(
+            "2026-11-22T00:17:42Z Bitcoin Core version v30.0.0 (release build)\n2026-11-22T00:17:44Z UpdateTip: \
+             new best={} height=7 tx=8 \n",
+            "0".repeat(64)
+        );
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        io::Write::write_all(&mut gzip, log.as_bytes()).unwrap();
+        let gzip = gzip.finish().unwrap();
+        std::fs::write(&file, &gzip).unwrap();
+        assert_eq!(read(&file, &ReadOptions::default()).unwrap().height(), 7);
+        std::fs::write(&file, &gzip[..gzip.len() - 9]).unwrap();
+        assert!(read(&file, &ReadOptions::default()).unwrap_err().is_io());
     }
 
     #[test]

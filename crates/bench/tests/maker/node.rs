@@ -62,7 +62,7 @@ fn outcome(chain: &Chain) -> Outcome {
     apus_sync::run(&Request {
         params: Params::of(Network::Regtest),
         source: Source::Files {
-            blocksdir: chain.path().join("blocks"),
+            blocksdir: chain.path().join("blocks").into(),
             use_index: UseIndex::IfPresent,
         },
         hints: Some(HintsInput::File(hints, HintsOptions::default())),

@@ -22,7 +22,7 @@ pub const fn default_port(network: Network) -> u16 {
         Network::Main => 8333,
         Network::Testnet3 => 18333,
         Network::Testnet4 => 48333,
-        Network::Signet => 38333,
+        Network::Signet | Network::OwnSignet(_) => 38333,
         Network::Regtest => 18444,
     }
 }
@@ -50,7 +50,7 @@ pub const fn dns_seeds(network: Network) -> &'static [&'static str] {
         ],
         Network::Testnet4 => &["seed.testnet4.bitcoin.sprovoost.nl.", "seed.testnet4.wiz.biz."],
         Network::Signet => &["seed.signet.bitcoin.sprovoost.nl.", "seed.signet.achownodes.xyz."],
-        Network::Regtest => &[],
+        Network::Regtest | Network::OwnSignet(_) => &[],
     }
 }
 

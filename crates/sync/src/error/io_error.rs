@@ -84,7 +84,8 @@ pub enum IoError {
     },
     /// The leaves that segments left make no forest.
     #[error(
-        "what the work folder says of the Utreexo forest makes none: {error}. Run again with --restart"
+        "what the work folder says of the Utreexo forest makes none: {error}. Remove the run's work \
+         folder (--workdir), and start the same run again"
     )]
     Forest {
         /// In which way.

@@ -2,7 +2,7 @@
 
 use super::{ClockError, ErrorKind, SyncError};
 use apus_chain::{BlockError, BlockHash, Height, HeightRange, KNOTS_CHAIN};
-use apus_datadir::BlkError;
+use apus_datadir::{BlkError, IndexError};
 
 /// Why a source could not give what was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -11,7 +11,10 @@ pub enum SourceError {
     #[error(transparent)]
     Files(#[from] apus_datadir::BlkError),
     /// The index of the blocks, where nothing can take its place.
-    #[error("{0}")]
+    #[error(
+        "{0}. Where the index is of no use, `bitcoind -reindex` makes it anew from the block files, and `apus \
+         sync --blocksdir DIR --out datadir:DIR` makes a data directory from these alone"
+    )]
     Index(#[from] apus_datadir::IndexError),
     /// Blocks are of the future, by this machine's clock.
     #[error(transparent)]
@@ -173,7 +176,7 @@ impl SourceError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Files(error) => files_error_kind(error),
-            Self::Index(_)
+            Self::Index(IndexError::Open { .. } | IndexError::Read { .. })
             | Self::Clock(_)
             | Self::NotInFolder { .. }
             | Self::Network(_)
@@ -181,7 +184,8 @@ impl SourceError {
             | Self::ChainLeft { .. }
             | Self::Incomplete { .. } => ErrorKind::Io,
             Self::Kept(error) => error.kind(),
-            Self::NoChain { .. }
+            Self::Index(_)
+            | Self::NoChain { .. }
             | Self::NoHeaders { .. }
             | Self::NoneConnected { .. }
             | Self::NotStated { .. }
@@ -197,7 +201,7 @@ impl SourceError {
 /// What an error of the block files means for a run.
 fn files_error_kind(error: &BlkError) -> ErrorKind {
     match error {
-        BlkError::WrongChain { .. } => ErrorKind::Usage,
+        BlkError::WrongChain { .. } | BlkError::OwnSignet { .. } => ErrorKind::Usage,
         BlkError::NoBlocks { .. } | BlkError::Plain { .. } => ErrorKind::Wrong,
         _ => ErrorKind::Io,
     }

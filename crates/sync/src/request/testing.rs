@@ -14,7 +14,7 @@ use std::time::Duration;
 pub(crate) fn request<'a>(workdir: &'a dyn Storage, interrupt: &'a AtomicBool) -> Request<'a> {
     Request {
         params: Params::of(Network::Regtest),
-        source: Source::Files { blocksdir: PathBuf::new(), use_index: UseIndex::IfPresent },
+        source: Source::Files { blocksdir: PathBuf::new().into(), use_index: UseIndex::IfPresent },
         hints: None,
         proofs: None,
         engine: None,

@@ -23,13 +23,15 @@ use apus_chain::{
     BLOCK_SIZE_MAX, BlockError, BlockHash, DecodeError, HEADER_SIZE, HeaderChain, Height,
     HeightRange, KnownBlock, Params, ReadError,
 };
-use apus_datadir::{BlockFiles, BlockLocation, BlockReader, Obfuscation, ScanSummary};
+use apus_datadir::{
+    BlockFiles, BlockLocation, BlockReader, BlocksFolder, Obfuscation, ScanSummary,
+};
 use apus_engine::swiftsync::UndoSource;
 use finding::{Finding, Settled};
 use from_index::{RECORD_HEAD, Unusable};
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use ways_back::WaysBack;
@@ -98,19 +100,19 @@ fn describe(files: &BlockFiles, place: BlockLocation) -> String {
 impl BlocksDir {
     /// Finds the most-work chain in `dir`. `now` is the time in seconds since 1970.
     pub fn open(
-        dir: &Path,
+        dir: impl Into<BlocksFolder>,
         params: &Params,
         now: i64,
         use_index: UseIndex,
         observer: &dyn Observer,
         interrupt: &AtomicBool,
     ) -> Result<Self, SourceError> {
-        Self::open_without(dir, params, now, use_index, &[], observer, interrupt)
+        Self::open_without(&dir.into(), params, now, use_index, &[], observer, interrupt)
     }
 
     /// The same, as if these blocks, and so all that descend from them, were not there.
     pub(crate) fn open_without(
-        dir: &Path,
+        dir: &BlocksFolder,
         params: &Params,
         now: i64,
         use_index: UseIndex,
@@ -129,16 +131,16 @@ impl BlocksDir {
                 _ => from_index::find_connected(&files, &mut finding)?,
             }
             if let Some((number, height)) = from_index::missing_file(&files, whole)? {
-                let folder = dir.display().to_string();
+                let folder = dir.files.display().to_string();
                 return Err(SourceError::FileMissing { folder, number, height });
             }
-            let none = || SourceError::NoneConnected { folder: dir.display().to_string() };
+            let none = || SourceError::NoneConnected { folder: dir.home.display().to_string() };
             settled = Some(match use_index {
                 UseIndex::Stated(tip) => finding.settle_at(&tip)?,
                 _ => finding.settle().ok_or_else(none)?,
             });
             from_index = true;
-        } else if use_index == UseIndex::IfPresent && dir.join("index").join("CURRENT").is_file() {
+        } else if use_index == UseIndex::IfPresent && has_index(dir) {
             let mut finding = Finding::new(&files, params, invalid);
             match from_index::find(&files, &mut finding, observer, interrupt)? {
                 Ok(()) => settled = finding.settle(),
@@ -276,6 +278,12 @@ impl BlocksDir {
         });
         found
     }
+}
+
+/// Whether there is an index, also one that cannot be read: that is told as it is read.
+fn has_index(dir: &BlocksFolder) -> bool {
+    let current = dir.index().join("CURRENT");
+    current.metadata().map_or_else(|error| error.kind() != ErrorKind::NotFound, |it| it.is_file())
 }
 
 /// Tells of damage that the scan went around.

@@ -105,7 +105,7 @@ impl Compared<'_> {
             }
             _ => return,
         };
-        let index = self.files.dir().join("index");
+        let index = self.files.home().join("index");
         self.findings.add(FindingKind::FileRecord, Found::new(what).of(&index));
     }
 

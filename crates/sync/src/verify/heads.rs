@@ -39,7 +39,7 @@ pub(super) fn look_at_heads(
     request.observer.event(Event::Started(Phase::Headers));
     blocks.sort_unstable_by_key(|stored| stored.data);
     let reader = BlockReader::new(files, 1 << 20);
-    let index = files.dir().join("index");
+    let index = files.home().join("index");
     let mut look = Look { files, findings, index, reader, heads: Heads::Right, before: None };
     let blocks_total = blocks.len() as u64;
     for (turn, some) in (0u64..).zip(blocks.chunks(AT_ONCE)) {

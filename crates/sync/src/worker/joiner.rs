@@ -97,7 +97,7 @@ impl<'a> Joiner<'a> {
     fn asked<'r>(&'r self, workdir: &'r dyn Storage) -> Request<'r> {
         let WorkRequest { now, observer, interrupt, .. } = self.request;
         // Nothing looks for blocks by it: they come from where the machine has them.
-        let source = Source::Files { blocksdir: PathBuf::new(), use_index: UseIndex::Never };
+        let source = Source::Files { blocksdir: PathBuf::new().into(), use_index: UseIndex::Never };
         Request {
             params: self.params,
             source,

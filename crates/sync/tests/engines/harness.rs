@@ -296,7 +296,7 @@ impl Job {
         apus_sync::run(&Request {
             params: self.params,
             source: Source::Files {
-                blocksdir: self.blocksdir.clone(),
+                blocksdir: self.blocksdir.clone().into(),
                 use_index: UseIndex::IfPresent,
             },
             hints: self.hints.clone(),

@@ -254,7 +254,7 @@ impl Job {
         apus_sync::run(&Request {
             params: self.params,
             source: Source::Files {
-                blocksdir: self.blocksdir.clone(),
+                blocksdir: self.blocksdir.clone().into(),
                 use_index: UseIndex::IfPresent,
             },
             hints: Some(self.hints.clone()),

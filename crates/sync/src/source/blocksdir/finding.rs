@@ -148,7 +148,7 @@ impl<'a> Finding<'a> {
         match chain.filter(|(_, chain)| chain.tip_height() > 0) {
             Some((id, chain)) => Ok(self.settled(id, chain)),
             None => {
-                let folder = self.files.dir().display().to_string();
+                let folder = self.files.home().display().to_string();
                 Err(SourceError::NotStated { folder, hash: *tip })
             }
         }

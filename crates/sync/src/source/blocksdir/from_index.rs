@@ -81,7 +81,7 @@ pub(super) fn missing_file(
     whole: bool,
 ) -> Result<Option<(u32, Height)>, IndexError> {
     let mut missing: Option<(u32, Height)> = None;
-    read_index(files.dir(), &mut |entry| {
+    read_index(files.home(), &mut |entry| {
         if let Some((number, offset)) = entry.data.filter(|_| is_connected(&entry))
             && files.get(number).is_none_or(|file| whole && file.length <= offset)
         {
@@ -105,7 +105,7 @@ fn rooms(
     finding: &mut Finding<'_>,
 ) -> Result<HashMap<u32, Vec<u32>>, IndexError> {
     let mut starts: HashMap<u32, Vec<u32>> = HashMap::new();
-    read_index(files.dir(), &mut |entry| {
+    read_index(files.home(), &mut |entry| {
         match entry.data {
             Some((number, offset)) => match files.get(number) {
                 Some(file) if file.length > offset => {
@@ -143,7 +143,7 @@ fn headers(
     while start <= highest {
         let end = start.saturating_add(HEIGHTS_AT_ONCE);
         let mut found: Vec<(u32, bool, BlockLocation, [u8; 80])> = Vec::new();
-        read_index(files.dir(), &mut |entry| {
+        read_index(files.home(), &mut |entry| {
             if let Some((file, offset)) = entry.data
                 && (start..end).contains(&entry.height)
                 && wanted(&entry)

@@ -3,7 +3,7 @@
 //! Which chain it is does not depend on what lies in the folder: a machine that does segments for another may
 //! have some of the blocks only. Those that lack are missed when they are wanted.
 
-use super::{BlocksDir, UseIndex, WaysBack};
+use super::{BlocksDir, UseIndex, WaysBack, has_index};
 use crate::error::{Gap, SourceError};
 use crate::progress::{Observer, Silent};
 use apus_chain::{BlockHash, HeaderChain, Height, Params};
@@ -28,7 +28,7 @@ impl BlocksDir {
         interrupt: &AtomicBool,
     ) -> Result<Self, SourceError> {
         let observer: &dyn Observer = &Silent;
-        if dir.join("index").join("CURRENT").is_file() {
+        if has_index(&dir.into()) {
             let found = Self::open(dir, params, now, UseIndex::IfPresent, observer, interrupt);
             let tip = Some(chain.tip_hash());
             match found {

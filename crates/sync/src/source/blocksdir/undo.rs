@@ -23,7 +23,7 @@ impl BlocksDir {
         let tip = self.chain.tip_height();
         let lowest = (tip + 1).saturating_sub(count).max(1);
         let mut entries: Vec<IndexEntry> = Vec::new();
-        read_index(self.files.dir(), &mut |entry| {
+        read_index(self.files.home(), &mut |entry| {
             let known = self.chain.hash(entry.height) == Some(&entry.hash);
             if entry.height >= lowest && known {
                 entries.push(entry);
@@ -42,7 +42,7 @@ impl BlocksDir {
     /// it, or it cannot be read.
     pub(super) fn stated_undo(&self, last: Height) -> Option<UndoPlaces> {
         let mut places = vec![None; last as usize];
-        let read = read_index(self.files.dir(), &mut |entry| {
+        let read = read_index(self.files.home(), &mut |entry| {
             let place = entry.height.checked_sub(1).and_then(|at| places.get_mut(at as usize));
             if let Some(place) = place
                 && self.chain.hash(entry.height) == Some(&entry.hash)

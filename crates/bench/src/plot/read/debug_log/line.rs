@@ -2,8 +2,10 @@
 //!
 //! Lines have the form `TIME [ (mocktime: TIME)] [[prefix] …] MESSAGE`, with prefixes for the
 //! thread, the place in the source and the category, as the node's options say (Bitcoin Core:
-//! `src/logging.cpp`, `src/validation.cpp`, `src/init/common.cpp`). What peers can write into a
-//! message does not begin one, so that it is never taken for a tip.
+//! `src/logging.cpp`, `src/validation.cpp`, `src/init/common.cpp`). Programs that keep logs, as journald and
+//! containers do, write something of their own before it, a time of theirs, too. So a line is one of the node's
+//! from that time on which stands right before a message that matters. What peers can write into a message has no
+//! `=`, so that it is never taken for a tip.
 
 use crate::plot::read::HEIGHT_MAX;
 
@@ -53,17 +55,35 @@ const SCRIPTS_RUN: [&[u8]; 2] =
 const SCRIPTS_ASSUMED: [&[u8]; 2] =
     [b"Assuming ancestors of block ", b"Disabling script verification at block #"];
 
+/// So many bytes other programs may write before a line of the node's.
+const BEFORE_MAX: usize = 256;
+
 impl Line {
     /// What a line says, if it matters; an error if it seems to, but cannot be understood.
     pub(super) fn parse(line: &[u8]) -> Result<Option<Self>, String> {
-        let Some((time, rest)) = Time::split(line) else {
-            return match line.starts_with(TIP) {
-                true => Err("a block without a time: the node ran with -logtimestamps=0, so that \
-                             this log has no course"
-                    .to_owned()),
-                false => Ok(None),
-            };
-        };
+        let (mut has_time, mut has_tip) = (false, false);
+        for at in 0..line.len().min(BEFORE_MAX) {
+            if at > 0 && !b" \t\"".contains(&line[at - 1]) {
+                continue;
+            }
+            let rest = &line[at..];
+            has_tip |= rest.starts_with(TIP);
+            let Some((time, rest)) = Time::split(rest) else { continue };
+            has_time = true;
+            if let Some(found) = Self::at(time, rest)? {
+                return Ok(Some(found));
+            }
+        }
+        match has_tip && !has_time {
+            true => Err("a block without a time: the node ran with -logtimestamps=0, so that this log has no \
+                         course"
+                .to_owned()),
+            false => Ok(None),
+        }
+    }
+
+    /// What stands behind a time.
+    fn at(time: Time, rest: &[u8]) -> Result<Option<Self>, String> {
         let message = message(rest);
         let event = if let Some(tip) = message.strip_prefix(TIP) {
             let height = height(tip).map_err(|what| format!("a block's line without {what}"))?;
@@ -98,7 +118,9 @@ fn message(mut rest: &[u8]) -> &[u8] {
 /// The height after the hash.
 fn height(tip: &[u8]) -> Result<u64, &'static str> {
     let hash = tip.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
-    let rest = tip[hash..].strip_prefix(b" height=").filter(|_| hash == 64).ok_or("a hash")?;
+    // Versions before 0.13 wrote two blanks.
+    let rest = tip[hash..].trim_ascii_start().strip_prefix(b"height=");
+    let rest = rest.filter(|_| hash == 64).ok_or("a hash")?;
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let text = std::str::from_utf8(&rest[..digits]).unwrap_or_default();
     // A number that goes on where the line ends may have lost digits.
@@ -119,10 +141,10 @@ fn transactions(tip: &[u8]) -> Option<u64> {
 
 /// `Bitcoin Core version v30.0.0 (release build)` and the like, in short.
 fn version(message: &[u8]) -> Option<String> {
-    let text = message.strip_suffix(b"\n").unwrap_or(message);
-    let text = text.strip_suffix(b"\r").unwrap_or(text);
-    let text = text.strip_suffix(b" build)").filter(|text| text.starts_with(b"Bitcoin"))?;
-    let text = std::str::from_utf8(text).ok()?;
+    const END: &[u8] = b" build)";
+    // Whatever follows it a program wrote that keeps logs.
+    let end = message.windows(END.len()).position(|bytes| bytes == END)?;
+    let text = std::str::from_utf8(&message[..end]).ok().filter(|it| it.starts_with("Bitcoin"))?;
     let (name, version) = text.split_once(" version ")?;
     let (version, _) = version.rsplit_once(" (")?;
     version.starts_with('v').then(|| format!("{name} {version}"))
@@ -137,24 +159,30 @@ impl Time {
                 digit.is_ascii_digit().then(|| number * 10 + i64::from(digit - b'0'))
             })
         };
-        let marks = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':')];
+        let marks = [(4, b'-'), (7, b'-'), (13, b':'), (16, b':')];
         if marks.iter().any(|(at, mark)| line.get(*at) != Some(mark)) {
             return None;
         }
+        // Versions before 0.18 wrote a blank, and nothing behind.
+        let zone: &[u8] = match line.get(10)? {
+            b'T' => b"Z ",
+            b' ' => b" ",
+            _ => return None,
+        };
         let [year, month, day] = [number(0..4)?, number(5..7)?, number(8..10)?];
         let [hour, minute, second] = [number(11..13)?, number(14..16)?, number(17..19)?];
         if hour > 23 || minute > 59 || second > 60 {
             return None;
         }
         let (micros, coarse, end) = match line.get(19)? {
-            b'Z' => (0, true, 20),
-            b'.' if line.get(26) == Some(&b'Z') => (number(20..26)?, false, 27),
-            _ => return None,
+            b'.' => (number(20..26)?, false, 26),
+            _ => (0, true, 19),
         };
+        let rest = line[end..].strip_prefix(zone)?;
         let days = days_since_1970(year, month, day)?;
         let seconds = ((days * 24 + hour) * 60 + minute) * 60 + second;
         let time = Self { micros: seconds * 1_000_000 + micros, coarse };
-        Some((time, line[end..].strip_prefix(b" ")?))
+        Some((time, rest))
     }
 }
 
@@ -227,6 +255,41 @@ mod tests {
     }
 
     #[test]
+    fn a_line_is_known_behind_what_programs_put_before_it() {
+        let tip = format!("UpdateTip: new best={HASH} height=300 version=0x30000000");
+        let micros = 1_795_306_662_000_000;
+        for before in [
+            "Nov 22 00:17:43 host bitcoind[567]: ",
+            "2026-11-22T00:17:43+0000 host bitcoind[567]: ",
+            "2026-11-22T00:17:43.495731Z host bitcoind[567]: ",
+            "2026-11-22T00:17:43.495731Z ",
+            "2026-11-22T00:17:43.495731823Z stdout F ",
+            "bitcoind-1  | ",
+            "node\t",
+            "{\"log\":\"",
+        ] {
+            for time in ["2026-11-22T00:17:42Z", "2026-11-22 00:17:42"] {
+                let line = format!("{before}{time} [msghand] {tip}\n");
+                let found = Line::parse(line.as_bytes()).unwrap().expect(&line);
+                assert_eq!(found.time.micros, micros, "{line}");
+                assert_eq!(found.event, Event::Tip(Tip { height: 300, transactions: None }));
+                let said = Line::parse(format!("{before}{tip}\n").as_bytes());
+                // A time of the other program's will do where the node wrote none.
+                let is_time = before == "2026-11-22T00:17:43.495731Z ";
+                assert!(said.is_err() || is_time || before.contains('Z'), "{said:?}");
+            }
+        }
+        let old = format!(
+            "2015-11-22 00:17:42 UpdateTip: new best={HASH}  height=300  log2_work=1 tx=301 \n"
+        );
+        assert_eq!(event(&old), Some(Event::Tip(Tip { height: 300, transactions: Some(301) })));
+        let start = "{\"log\":\"2026-11-22T00:17:42Z Bitcoin Core version v30.0.0 (release build)\\n\",\"stream\":\"stdout\"}";
+        assert_eq!(event(start), Some(Event::Start("Bitcoin Core v30.0.0".to_owned())));
+        let far = " ".repeat(BEFORE_MAX) + "2026-11-22T00:17:42Z " + &tip;
+        assert_eq!(event(&far), None);
+    }
+
+    #[test]
     fn transactions_are_told_where_their_number_is_whole() {
         for (rest, transactions) in [
             (" version=1 log2_work=9.2 tx=301 date='2026'\n", Some(301)),
@@ -283,11 +346,15 @@ mod tests {
         let time = |text: &str| Time::split(text.as_bytes()).map(|(time, _)| time);
         let day = 1_795_305_600_000_000;
         assert_eq!(time("2026-11-22T00:00:00Z x"), Some(Time { micros: day, coarse: true }));
+        assert_eq!(time("2026-11-22 00:00:00 x"), Some(Time { micros: day, coarse: true }));
         let fine = Time { micros: day + 3_723_000_001, coarse: false };
         assert_eq!(time("2026-11-22T01:02:03.000001Z "), Some(fine));
+        assert_eq!(time("2026-11-22 01:02:03.000001 x"), Some(fine));
         for text in [
             "2026-11-22T00:00:00Z",
             "2026-11-22 00:00:00Z x",
+            "2026-11-22T00:00:00 x",
+            "2026-11-22T00:00:00.000001234Z x",
             "2026-11-22T00:00:00.01Z x",
             "2026-11-31T00:00:00Z x",
             "2026-11-22T24:00:00Z x",
