@@ -1,16 +1,18 @@
 //! [`Course`]: how far a run is, over all its phases, how fast, and how long it takes yet.
 //!
-//! Each phase that is expected has a cost, relative to the others; once a phase has run for a while, what it took
-//! stands for its cost, and scales those of the others. So the percent of the run is one of time that is needed, and
-//! moves evenly, whatever the machine. Time is handed in: nothing here looks at a clock.
+//! Each phase that is expected has a [cost](Cost), by how many bytes of blocks and how many coins there are. Once a phase
+//! has run for a while, what it took stands for its cost, and scales those of the others. So the percent of the run is one
+//! of time that is needed, and moves evenly, whatever the machine. A phase that does not move for [`STALL_SECONDS`] has
+//! no rate and no time left. Time is handed in: nothing here looks at a clock.
 
 mod expected;
 mod segments;
 
-pub(crate) use expected::{Expected, Way, expected};
+pub(crate) use expected::{Expected, Way, Writes, expected};
 pub(crate) use segments::Map;
 
 use apus_sync::{Phase, Progress};
+use expected::{Amounts, Cost};
 use std::collections::VecDeque;
 
 /// Rates are those of so many seconds.
@@ -24,6 +26,22 @@ const TELLING_SECONDS: f64 = 0.5;
 
 /// And so much of it must have been done.
 const TELLING_FRACTION: f64 = 0.002;
+
+/// A phase that does not move for so many seconds stands still.
+pub(crate) const STALL_SECONDS: f64 = 15.0;
+
+/// So many bytes of blocks there are, about as on the main chain, until it is known.
+const BYTES_UNKNOWN: f64 = 700e9;
+
+/// So many coins a byte of blocks leaves, about as on the main chain, until it is known.
+const COINS_PER_BYTE: f64 = 0.3e-3;
+
+/// A machine is at most so much faster or slower than the one that costs are of; beyond that, costs are wrong.
+const SCALE_MIN: f64 = 0.2;
+const SCALE_MAX: f64 = 50.0;
+
+/// Looking coins up is another library's work, which hardly depends on how this program was compiled.
+const LOOK_UP_SCALE_MAX: f64 = 1.5;
 
 /// Where a phase is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,8 +72,7 @@ pub(crate) struct Step {
     pub(crate) bytes: u64,
     /// How long it took, or runs, in seconds.
     pub(crate) seconds: f64,
-    /// Relative to the other phases.
-    cost: f64,
+    cost: Cost,
     /// It only comes if it was told ahead before blocks are taken.
     if_told: bool,
     began: f64,
@@ -66,6 +83,9 @@ pub(crate) struct Step {
     points: VecDeque<Point>,
     /// Seconds of work that the run's threads did in it, if that is less than passed.
     worked: f64,
+    /// When it last moved, and how long ago that is.
+    moved: f64,
+    quiet_seconds: f64,
 }
 
 /// Where a phase was at some time.
@@ -97,7 +117,19 @@ impl Step {
             ahead: None,
             points: VecDeque::new(),
             worked: 0.0,
+            moved: 0.0,
+            quiet_seconds: 0.0,
         }
+    }
+
+    /// Whether it has not moved for long.
+    pub(crate) fn stands_still(&self) -> bool {
+        self.state == StepState::Running && self.quiet_seconds >= STALL_SECONDS
+    }
+
+    /// How long ago it last moved.
+    pub(crate) fn quiet_seconds(&self) -> f64 {
+        self.quiet_seconds
     }
 
     /// How much is done; none where it is not known how much there is.
@@ -126,11 +158,14 @@ impl Step {
         self.fraction().map_or(0.0, |fraction| (fraction - self.first_fraction()).max(0.0))
     }
 
-    /// Over the last minute.
+    /// Over the last minute; none where it stands still.
     pub(crate) fn rate(&self) -> Rate {
         let (Some(old), Some(new)) = (self.points.front(), self.points.back()) else {
             return Rate::default();
         };
+        if self.stands_still() {
+            return Rate::default();
+        }
         let seconds = new.seconds - old.seconds;
         if seconds <= 0.0 {
             return Rate::default();
@@ -144,7 +179,8 @@ impl Step {
 
     /// Seconds that it takes yet, by the rate of the last minute; none before that says something.
     pub(crate) fn left_seconds(&self) -> Option<f64> {
-        if self.state != StepState::Running || self.seconds < TELLING_SECONDS {
+        let tells = self.seconds >= TELLING_SECONDS && !self.stands_still();
+        if self.state != StepState::Running || !tells {
             return None;
         }
         let (old, new) = (self.points.front()?, self.points.back()?);
@@ -166,9 +202,12 @@ impl Step {
     }
 
     fn note(&mut self, seconds: f64, progress: Progress) {
+        if self.first.is_none() || self.progress != progress {
+            self.moved = seconds;
+        }
         self.progress = progress;
         self.first.get_or_insert(progress);
-        self.seconds = seconds - self.began;
+        self.pass(seconds);
         let point = Point { seconds, progress };
         let due = |last: &Point| seconds - last.seconds >= POINT_SECONDS;
         match self.points.len() {
@@ -180,13 +219,21 @@ impl Step {
             self.points.pop_front();
         }
     }
+
+    /// It is so late.
+    fn pass(&mut self, seconds: f64) {
+        self.seconds = seconds - self.began;
+        self.quiet_seconds = seconds - self.moved;
+    }
 }
 
 /// What is done of how much, in whatever tells best; none where that is not known.
 fn amounts(progress: Progress) -> Option<(u64, u64)> {
-    let Progress { blocks, blocks_total, bytes, bytes_total, weight, weight_total, .. } = progress;
-    let pairs = [(weight, weight_total), (bytes, bytes_total), (blocks, blocks_total)];
-    pairs.into_iter().find(|(_, total)| *total > 0)
+    let Progress { blocks, blocks_total, bytes, bytes_total, .. } = progress;
+    let Progress { weight, weight_total, coins, coins_total, .. } = progress;
+    let sizes = [(weight, weight_total), (bytes, bytes_total)];
+    let mut pairs = sizes.into_iter().chain([(blocks, blocks_total), (coins, coins_total)]);
+    pairs.find(|(_, total)| *total > 0)
 }
 
 /// See the module.
@@ -196,6 +243,10 @@ pub(crate) struct Course {
     threads: usize,
     /// A percent that was told is not taken back.
     told: f64,
+    /// Bytes of all blocks, as far as they are known.
+    block_bytes: f64,
+    /// How many coins the blocks leave, where the run has said it.
+    coins: Option<f64>,
     pub(crate) map: Map,
 }
 
@@ -203,7 +254,8 @@ impl Course {
     /// A run that has these phases, on so many threads.
     pub(crate) fn new(expected: Vec<Expected>, threads: usize) -> Self {
         let steps = expected.into_iter().map(Step::new).collect();
-        Self { steps, threads: threads.max(1), told: 0.0, map: Map::default() }
+        let (threads, map) = (threads.max(1), Map::default());
+        Self { steps, threads, told: 0.0, block_bytes: BYTES_UNKNOWN, coins: None, map }
     }
 
     /// The phases, in their order.
@@ -234,7 +286,7 @@ impl Course {
             }
         };
         let step = &mut self.steps[at];
-        (step.state, step.began) = (StepState::Running, seconds);
+        (step.state, step.began, step.moved) = (StepState::Running, seconds, seconds);
         if phase == Phase::Blocks {
             let stays = |step: &Step| {
                 step.state != StepState::Waiting || !step.if_told || step.ahead.is_some()
@@ -245,11 +297,23 @@ impl Course {
 
     /// A phase that is to come will have so much to do.
     pub(crate) fn ahead(&mut self, phase: Phase, progress: Progress) {
+        if progress.coins_total > 0 {
+            self.coins = Some(progress.coins_total as f64);
+            return;
+        }
         let Some((_, all)) = amounts(progress) else { return };
         let waits = |step: &&mut Step| step.phase == phase && step.state == StepState::Waiting;
         if let Some(step) = self.steps.iter_mut().find(waits) {
             step.ahead = Some(all);
             step.progress = progress;
+        }
+    }
+
+    /// It is so late, whether anything moved or not.
+    pub(crate) fn tick(&mut self, seconds: f64) {
+        let mut running = self.steps.iter_mut().filter(|step| step.state == StepState::Running);
+        if let Some(step) = running.next() {
+            step.pass(seconds);
         }
     }
 
@@ -264,7 +328,33 @@ impl Course {
         let threads = self.threads as f64;
         let Some(step) = self.running_mut(phase) else { return };
         step.note(seconds, progress);
-        step.worked = step.seconds.min(cpu_seconds / threads);
+        step.worked = step.seconds.min(cpu_seconds / step.cost.threads(threads));
+        if matches!(phase, Phase::Blocks | Phase::Connect) {
+            let fraction = amounts(progress).map_or(0.0, |(done, all)| done as f64 / all as f64);
+            let by_fraction = progress.bytes as f64 / fraction;
+            // Their sizes are known, or are like those so far, or are guessed.
+            self.block_bytes = match progress.bytes_total {
+                0 if by_fraction.is_finite() && by_fraction > 0.0 => by_fraction,
+                0 => progress.weight_total as f64,
+                known => known as f64,
+            };
+        }
+        if progress.coins_total > 0 {
+            self.coins = Some(progress.coins_total as f64);
+        }
+    }
+
+    /// How much there is, as far as it is known.
+    fn amounts(&self) -> Amounts {
+        let block_bytes = self.block_bytes;
+        let of = |step: &Step| {
+            let Progress { coins, coins_about, .. } = step.progress;
+            let coins = coins.max(coins_about) as f64 / step.fraction()?;
+            (coins > 0.0 && coins.is_finite()).then_some(coins)
+        };
+        let takes_blocks = |step: &&Step| matches!(step.phase, Phase::Blocks | Phase::Connect);
+        let told = self.coins.or_else(|| self.steps.iter().rev().filter(takes_blocks).find_map(of));
+        Amounts { block_bytes, coins: told.unwrap_or(COINS_PER_BYTE * block_bytes) }
     }
 
     /// A phase is over.
@@ -273,7 +363,7 @@ impl Course {
         if let Some(step) = self.running_mut(phase) {
             (step.state, step.bytes) = (StepState::Done, bytes);
             step.seconds = seconds - step.began;
-            step.worked = step.seconds.min(cpu_seconds / threads);
+            step.worked = step.seconds.min(cpu_seconds / step.cost.threads(threads));
         }
     }
 
@@ -282,36 +372,56 @@ impl Course {
         self.steps.iter_mut().find(runs)
     }
 
-    /// What a step costs: what there is above hints goes by how much that is beside what lies below.
+    /// Seconds that all of a step takes on the machine that costs are of. What there is above hints goes by how much
+    /// that is beside what lies below.
     fn cost(&self, step: &Step) -> f64 {
+        let all = step.cost.seconds(self.amounts(), self.threads as f64);
         let below = self.steps.iter().find(|step| step.phase == Phase::Blocks);
         match (step.ahead, below.and_then(|below| amounts(below.progress))) {
-            (Some(ahead), Some((_, all))) if all > 0 => step.cost * ahead as f64 / all as f64,
-            _ => step.cost,
+            (Some(ahead), Some((_, below))) if below > 0 => all * ahead as f64 / below as f64,
+            _ => all,
         }
     }
 
-    /// Seconds for a cost of one, by what was done of phases that take long.
-    fn scale(&self) -> Option<f64> {
-        let heavy = |step: &&Step| {
-            matches!(step.phase, Phase::Blocks | Phase::Connect | Phase::Join)
-                && step.whole_seconds().is_some()
-        };
+    /// How much longer than there this machine takes, by what was done of such phases.
+    fn scale_of(&self, is_telling: impl Fn(&Step) -> bool) -> Option<f64> {
         let (mut worked, mut cost) = (0.0, 0.0);
-        for step in self.steps.iter().filter(heavy) {
-            worked += step.worked;
-            cost += self.cost(step) * step.done_here();
+        for step in self.steps.iter().filter(|step| is_telling(step)) {
+            if step.whole_seconds().is_some() {
+                worked += step.worked;
+                cost += self.cost(step) * step.done_here();
+            }
         }
-        (cost > 0.0 && worked > 0.0).then(|| worked / cost)
+        (cost > 0.0 && worked > 0.0).then(|| (worked / cost).clamp(SCALE_MIN, SCALE_MAX))
+    }
+
+    /// Seconds that a step that has not begun takes here; none before anything tells how fast this machine is.
+    fn seconds_here(&self, step: &Step) -> Option<f64> {
+        let of_coins = || self.scale_of(|step| step.phase == Phase::Coins);
+        let is_heavy =
+            |step: &Step| matches!(step.phase, Phase::Blocks | Phase::Connect | Phase::Join);
+        let of_blocks = || {
+            let without_scripts = |it: &Step| is_heavy(it) && !it.cost.runs_scripts();
+            self.scale_of(without_scripts).or_else(|| self.scale_of(is_heavy))
+        };
+        let scale = match step.cost.is_of_coins() {
+            true => of_coins().or_else(of_blocks),
+            false => of_blocks(),
+        };
+        let (scale, looked_up) = (scale?, step.cost.looked_up_seconds(self.amounts()));
+        Some(self.cost(step) * scale + looked_up * scale.min(LOOK_UP_SCALE_MAX))
     }
 
     /// How much of the whole run is done.
     pub(crate) fn fraction(&self) -> f64 {
-        let scale = self.scale().unwrap_or(1.0);
         let (mut done, mut all) = (0.0, 0.0);
         for step in &self.steps {
-            let whole = step.whole_seconds().unwrap_or(self.cost(step) * scale);
-            done += whole * step.fraction().unwrap_or_default();
+            let whole = step.whole_seconds().or_else(|| self.seconds_here(step));
+            let whole = whole.unwrap_or_else(|| self.cost(step));
+            done += match step.fraction() {
+                Some(fraction) => whole * fraction,
+                None => step.seconds.min(whole),
+            };
             all += whole;
         }
         if all > 0.0 { (done / all).max(self.told) } else { self.told }
@@ -324,15 +434,22 @@ impl Course {
 
     /// Seconds that the whole run takes yet; none where that cannot be told.
     pub(crate) fn left_seconds(&self) -> Option<f64> {
-        let now = self.running()?.left_seconds()?;
-        let waiting = self.steps.iter().filter(|step| step.state == StepState::Waiting);
-        let later: f64 = waiting.map(|step| self.cost(step)).sum();
-        // A phase that says nothing of the others is a short one.
-        let scale = self.scale();
-        match scale {
-            Some(scale) => Some(now + later * scale),
-            None => (later == 0.0).then_some(now),
+        let step = self.running()?;
+        if step.stands_still() {
+            return None;
         }
+        let now = match step.left_seconds() {
+            Some(left) => left,
+            // How much there is of it is not known.
+            None if step.fraction().is_none() => (self.seconds_here(step)? - step.seconds).max(0.0),
+            None => return None,
+        };
+        let waiting = self.steps.iter().filter(|step| step.state == StepState::Waiting);
+        // Before anything tells, what runs is short.
+        let is_known = |step: &Step| step.if_told || !step.cost.runs_scripts();
+        let seconds = |step: &Step| self.seconds_here(step).filter(|_| is_known(step));
+        let later: Option<f64> = waiting.map(seconds).sum();
+        Some(now + later?)
     }
 }
 

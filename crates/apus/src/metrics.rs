@@ -81,7 +81,7 @@ fn run(metrics: &mut Metrics, watched: &Watched) {
     let name = "apus_run_state";
     metrics.head(name, "gauge", "1 for the state that the run is in.");
     let (now, chain) = (watched.word(), watched.about.chain);
-    for state in ["running", "waiting", "done", "failed", "stopped"] {
+    for state in ["running", "stalled", "waiting", "done", "failed", "stopped"] {
         let labels = [("state", state), ("chain", chain)];
         metrics.sample(name, &labels, u8::from(state == now));
     }
@@ -98,6 +98,22 @@ fn run(metrics: &mut Metrics, watched: &Watched) {
         "How long the whole run takes yet, as estimated, in seconds; absent where that cannot be told.",
         watched.course.left_seconds(),
     );
+    metrics.one(
+        "apus_run_quiet_seconds",
+        "gauge",
+        "How long ago the run last made progress, in seconds; absent where there is none to make.",
+        watched.quiet_seconds(),
+    );
+    let name = "apus_run_stalled";
+    metrics.head(
+        name,
+        "gauge",
+        "1, with what the run waits for, where it makes no progress for 15 seconds.",
+    );
+    match watched.stall() {
+        Some(stall) => metrics.sample(name, &[("waits_for", stall.waits_for)], 1),
+        None => metrics.sample(name, &[("waits_for", "")], 0),
+    }
     metrics.one(
         "apus_blocks_processed_total",
         "counter",

@@ -16,13 +16,15 @@ use crate::machine::{cpu_seconds, rss_bytes};
 use crate::peers;
 use crate::print::{self, aside};
 use crate::report::{PhaseReport, Reached, Sample, bytes, grouped};
-use crate::watched::{Note, Shared, Taken, Watched, lock};
+use crate::watched::{Note, Shared, Stall, Taken, Watched, lock};
 use apus_chain::{BlockHash, Height};
 use apus_sync::peers::Peers;
 use apus_sync::peers::network::NetworkStatus;
 use apus_sync::{ChainBy, DiskUse, Event, Observer, Phase, Progress, Workers};
 use line::worker_line;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use watch::Style;
 
@@ -37,6 +39,9 @@ const WAITING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How often peers are asked how they are.
 const PEERS_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How often it is seen whether a run stands still.
+const TICK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often the course of a run is noted; doubled whenever there are too many points.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
@@ -69,6 +74,8 @@ struct State {
     last_line: Instant,
     last_log: Instant,
     last_peers: Option<Instant>,
+    /// Whether it was said that the run stands still.
+    stalled: bool,
     /// The tip that it was said to wait at, and with how many peers.
     waiting: Option<(Height, usize)>,
     warnings: Vec<String>,
@@ -146,6 +153,7 @@ impl<'a> Renderer<'a> {
             last_line: now,
             last_log: now,
             last_peers: None,
+            stalled: false,
             waiting: None,
             warnings: Vec::new(),
             lasting: Vec::new(),
@@ -160,6 +168,57 @@ impl<'a> Renderer<'a> {
         renderer.note(&mut state, "begin", text);
         drop(state);
         renderer
+    }
+
+    /// Does `work`, and sees meanwhile whether it stands still, which nobody tells.
+    pub(crate) fn beside<T>(&self, work: impl FnOnce() -> T) -> T {
+        thread::scope(|scope| {
+            // It goes when the work ends, however that is.
+            let (_over, ended) = channel::<()>();
+            let tick = move || {
+                while ended.recv_timeout(TICK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                    self.tick();
+                }
+            };
+            // Without the thread a stall is not told.
+            let _ = thread::Builder::new().name("clock".to_owned()).spawn_scoped(scope, tick);
+            work()
+        })
+    }
+
+    /// Time passes.
+    fn tick(&self) {
+        let mut state = self.lock();
+        let Some((phase, progress)) = state.phase.as_ref().map(|it| (it.phase, it.last)) else {
+            return;
+        };
+        if self.watched().tip.is_some() {
+            return;
+        }
+        self.ask_peers(&mut state);
+        let mut watched = self.watched();
+        watched.look();
+        let seconds = watched.seconds();
+        watched.course.tick(seconds);
+        let stall = watched.stall();
+        if stall.is_some() != state.stalled {
+            state.last_line = Instant::now() - LINE_INTERVAL;
+        }
+        self.show(&mut state, &watched, phase, progress.unwrap_or_default());
+        drop(watched);
+        self.tell_stall(&mut state, phase, stall);
+    }
+
+    /// Notes that the run stands still, or that it goes on.
+    fn tell_stall(&self, state: &mut State, phase: Phase, stall: Option<Stall>) {
+        let before = std::mem::replace(&mut state.stalled, stall.is_some());
+        match stall {
+            Some(stall) if !before => {
+                self.note(state, "stalled", format!("{}: {stall}", phase.name()));
+            }
+            None if before => self.note(state, "stalled", format!("{} goes on", phase.name())),
+            _ => {}
+        }
     }
 
     /// Ends the rendering.
@@ -264,11 +323,12 @@ impl<'a> Renderer<'a> {
         let Some(running) = state.phase.take() else { return };
         let wall_seconds = running.start.elapsed().as_secs_f64();
         let cpu_seconds = cpu_seconds() - running.cpu_start;
+        let worked = self.worked_seconds(running.cpu_start);
         let name = phase.name();
         state.phases.push(PhaseReport { phase: name, wall_seconds, cpu_seconds, bytes: of_input });
         let mut watched = self.watched();
         let seconds = watched.seconds();
-        watched.course.ended(phase, seconds, of_input, cpu_seconds);
+        watched.course.ended(phase, seconds, of_input, worked);
         watched.course.keep();
         drop(watched);
         let input =
@@ -278,6 +338,15 @@ impl<'a> Renderer<'a> {
         self.json(serde_json::json!({
             "event": "ended", "phase": name, "wall_seconds": wall_seconds, "bytes": of_input
         }));
+    }
+
+    /// How long threads worked since. What a disk takes, and what other programs leave, the phases that follow wait for,
+    /// too; but not for what a line takes.
+    fn worked_seconds(&self, cpu_start: f64) -> f64 {
+        match self.peers {
+            Some(_) => cpu_seconds() - cpu_start,
+            None => f64::INFINITY,
+        }
     }
 
     fn progress(&self, state: &mut State, phase: Phase, progress: Progress) {
@@ -290,7 +359,7 @@ impl<'a> Renderer<'a> {
             return;
         };
         let last = running.last.replace(progress);
-        let cpu = cpu_seconds() - running.cpu_start;
+        let cpu = self.worked_seconds(running.cpu_start);
         self.ask_peers(state);
         let mut watched = self.watched();
         watched.look();
@@ -322,8 +391,7 @@ impl<'a> Renderer<'a> {
     /// The bar, a line or an event about how far the run is.
     fn show(&self, state: &mut State, watched: &Watched, phase: Phase, progress: Progress) {
         let Some(step) = watched.course.running() else { return };
-        let takes = phase != Phase::Coins && phase != Phase::Check;
-        let of_peers = || watched.peers.as_ref().filter(|_| takes).map(peers::line);
+        let of_peers = || watched.peers.as_ref().filter(|_| takes_of_peers(phase)).map(peers::line);
         match self.style {
             Style::Bar if interrupt::came() => {
                 if let Some(bar) = &mut state.bar {
@@ -362,6 +430,7 @@ impl<'a> Renderer<'a> {
                     "run_left_seconds": watched.course.left_seconds(),
                     "blocks_rate": rate.blocks, "bytes_rate": rate.bytes,
                     "limited_by": watched.limited_by(),
+                    "stalled": watched.stall().map(stalled),
                     "blocks": progress.blocks, "blocks_total": progress.blocks_total,
                     "bytes": progress.bytes, "bytes_total": progress.bytes_total,
                     "coins": progress.coins, "rss_bytes": rss_bytes()
@@ -496,6 +565,11 @@ fn in_files(files: &str, index: bool) -> String {
     format!("{files}, found {how}")
 }
 
+/// Whether a phase may take headers or blocks of peers.
+pub(crate) fn takes_of_peers(phase: Phase) -> bool {
+    takes_blocks(phase) || matches!(phase, Phase::Headers | Phase::Hints | Phase::Index)
+}
+
 /// Whether blocks are what a phase goes over.
 fn takes_blocks(phase: Phase) -> bool {
     matches!(phase, Phase::Blocks | Phase::Connect | Phase::Spends | Phase::Survey)
@@ -557,6 +631,11 @@ impl Observer for Renderer<'_> {
             }
         }
     }
+}
+
+/// A stall for programs.
+pub(crate) fn stalled(stall: Stall) -> serde_json::Value {
+    serde_json::json!({"seconds": stall.seconds, "waits_for": stall.waits_for})
 }
 
 fn peers_json(status: &NetworkStatus) -> serde_json::Value {

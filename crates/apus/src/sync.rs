@@ -468,7 +468,7 @@ fn run_watched(
     });
     // Beside the forest a run has the other half.
     let memory_bytes = if bridge.is_some() { budget / 2 } else { budget };
-    let outcome = apus_sync::run(&Request {
+    let request = Request {
         params,
         source: match (&job.source, &peers) {
             (_, Some(peers)) => Source::Peers(peers),
@@ -500,7 +500,9 @@ fn run_watched(
         queue: job.queue,
         observer: &renderer,
         interrupt: &interrupt,
-    });
+    };
+    let outcome = renderer.beside(|| apus_sync::run(&request));
+    drop(request);
     let record = &*ended.insert(renderer.into_record());
     let outcome = match outcome {
         Ok(outcome) => outcome,

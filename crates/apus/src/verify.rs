@@ -2,7 +2,7 @@
 
 use crate::args::{SinkArg, Validation, VerifyArgs};
 use crate::aside::bytes_in;
-use crate::course::{Way, expected};
+use crate::course::{Way, Writes, expected};
 use crate::failure::{Failure, IO};
 use crate::files::{expect_apart, expect_not_in, expect_writable};
 use crate::interrupt::watch_signals;
@@ -61,9 +61,9 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
         expect_writable(report, is_failed_report)?;
     }
     let threads = threads(args.run.par);
-    let about = About { command: "verify", chain: args.chain.name(), threads };
+    let about = About { command: "verify", chain: args.chain.name(), threads, on_servers: false };
     let scripts = args.validation == Validation::Full;
-    let watch = Watch::of(&args.run, about, expected(Way::Node, scripts, true, false))?;
+    let watch = Watch::of(&args.run, about, expected(Way::Node, scripts, true, Writes::Files))?;
     let interrupt = watch_signals()?;
     // Twice: the first time nothing is made in a folder of another kind, the second time nobody else can.
     expect_work_folder(&work)?;
@@ -74,7 +74,7 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     own.inspect_err(|_| locked.leave())?;
     let renderer = Renderer::new(watch, None);
     room.into_iter().flatten().for_each(|event| renderer.event(event));
-    let verified = apus_sync::verify(&Verify {
+    let request = Verify {
         params,
         folder,
         block_files: blocks.files,
@@ -88,7 +88,8 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
         work: work.clone(),
         observer: &renderer,
         interrupt: &interrupt,
-    });
+    };
+    let verified = renderer.beside(|| apus_sync::verify(&request));
     let mut record = renderer.into_record();
     let verified = verified.map_err(|error| {
         let mut failure = Failure::from(error);

@@ -3,6 +3,10 @@
 //! The renderer writes it and shows some of it; the page, whose server has a thread of its own, reads it. It also
 //! keeps what only the page draws: the course of rate and memory, and the last events.
 
+mod stall;
+
+pub(crate) use stall::Stall;
+
 use crate::course::{Course, Rate};
 #[cfg(feature = "web")]
 use crate::failure::INTERRUPTED;
@@ -66,6 +70,8 @@ pub(crate) struct About {
     pub(crate) command: &'static str,
     pub(crate) chain: &'static str,
     pub(crate) threads: usize,
+    /// Whether the coins are on servers.
+    pub(crate) on_servers: bool,
 }
 
 /// What this start did, whatever phases came to.
@@ -180,6 +186,7 @@ impl Watched {
             Some(Ended { code: INTERRUPTED, .. }) => "stopped",
             Some(_) => "failed",
             None if self.tip.is_some() => "waiting",
+            None if self.stall().is_some() => "stalled",
             None => "running",
         }
     }

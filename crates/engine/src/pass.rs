@@ -83,6 +83,11 @@ pub trait PartialResult: Sized + Send {
 
     /// How much was done, to be shown.
     fn done(&self) -> Work;
+
+    /// About how many coins the blocks leave, in sum over all segments; of one it may be fewer than none.
+    fn coins_about(&self) -> i64 {
+        self.done().coins.try_into().unwrap_or(i64::MAX)
+    }
 }
 
 /// How much was done.

@@ -31,7 +31,7 @@ use crate::connect::keeper::Keeper;
 use crate::error::{InvalidBlock, SyncError, UsageError};
 use crate::folder::{DatadirBlocks, FolderKind, FolderOutput, expect_room};
 use crate::pass::{self, Job, Threads, expect_same};
-use crate::progress::{DiskUse, Event, Phase};
+use crate::progress::{DiskUse, Event, Phase, Progress};
 use crate::request::{ConnectOptions, Request, Scripts, Source, first_of_last};
 use crate::sink::SetInfo;
 use crate::sink::datadir::DraftWithBlocks;
@@ -439,6 +439,9 @@ impl<'a> Work<'a> {
                 record
             }
         };
+        let coins_total = record.joined.totals.coins;
+        let coins = Progress { coins_total, ..Progress::default() };
+        request.observer.event(Event::Ahead(Phase::Coins, coins));
         let joined: Vec<_> = done.iter_mut().map(|done| done.take_runs(&JOINED_RUNS)).collect();
         drop_beside(request, joined);
         let judged = HeightRange::new(1, record.judged + 1);

@@ -25,7 +25,7 @@ use crate::workdir::{Done, SegmentsOf, Workdir};
 use apus_chain::{BlockHash, Height, HeightRange, ScriptChecks};
 use apus_engine::pass::{PartialResult, Pass, Work};
 use apus_engine::swiftsync::aggregate::Secret;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Instant;
 
 /// Memory that finished segments may take which are in no file yet. More of it spares some files, but segments under
@@ -238,6 +238,7 @@ pub(crate) fn run<P: Pass>(
     let counters = Counters::default();
     for done in &done {
         counters.add(done.partial.done());
+        counters.finished(&done.partial);
         counters.add_weight(weight_of(job.source, done.range));
     }
     tell_segments(job, segments, &todo);
@@ -389,6 +390,9 @@ pub(crate) struct Counters {
     bytes: AtomicU64,
     coins: AtomicU64,
     weight: AtomicU64,
+    /// Bytes of the blocks of segments that are done, and about how many coins these leave.
+    finished_bytes: AtomicU64,
+    coins_about: AtomicI64,
 }
 
 impl Counters {
@@ -403,10 +407,25 @@ impl Counters {
         self.weight.fetch_add(weight, Ordering::Relaxed);
     }
 
+    /// Of a segment that is done, beside its work.
+    pub(crate) fn finished(&self, partial: &impl PartialResult) {
+        self.finished_bytes.fetch_add(partial.done().bytes, Ordering::Relaxed);
+        self.coins_about.fetch_add(partial.coins_about(), Ordering::Relaxed);
+    }
+
+    /// About how many coins so many bytes of blocks leave, by those of the segments that are done.
+    fn coins_of(&self, bytes: u64) -> u64 {
+        let finished = self.finished_bytes.load(Ordering::Relaxed).max(1);
+        let coins = self.coins_about.load(Ordering::Relaxed).max(0);
+        (coins as f64 * (bytes as f64 / finished as f64)) as u64
+    }
+
     fn progress(&self, total: Progress) -> Progress {
+        let bytes = self.bytes.load(Ordering::Relaxed);
         Progress {
             blocks: self.blocks.load(Ordering::Relaxed),
-            bytes: self.bytes.load(Ordering::Relaxed),
+            bytes,
+            coins_about: self.coins_of(bytes),
             coins: self.coins.load(Ordering::Relaxed),
             weight: self.weight.load(Ordering::Relaxed),
             ..total

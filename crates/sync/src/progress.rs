@@ -40,8 +40,12 @@ pub enum Phase {
     Coins,
     /// Writing the block index of a data directory.
     Index,
-    /// Reading back what was written, where that is done; comparing coins, where a node is verified.
-    Check,
+    /// Reading back the coins that were written into a folder for Bitcoin Core.
+    CheckCoins,
+    /// Reading back the blocks and undo data that were written into such a folder, or kept beside one.
+    CheckBlocks,
+    /// Comparing a node's coins with those that its blocks leave.
+    Compare,
     /// Looking at blocks of a node one by one.
     Survey,
     /// Going over proofs with caches of several sizes.
@@ -62,7 +66,9 @@ impl Phase {
             Self::Forest => "forest",
             Self::Coins => "coins",
             Self::Index => "index",
-            Self::Check => "check",
+            Self::CheckCoins => "check-coins",
+            Self::CheckBlocks => "check-blocks",
+            Self::Compare => "compare",
             Self::Survey => "survey",
             Self::Caches => "caches",
         }
@@ -80,12 +86,18 @@ pub struct Progress {
     pub bytes: u64,
     /// Bytes of blocks in all; 0 where that is not known.
     pub bytes_total: u64,
-    /// About how many bytes the processed blocks have, where sizes are only guessed from heights; 0 elsewhere.
+    /// About how many bytes the processed blocks have, where sizes are only guessed from heights; in
+    /// [`Phase::CheckCoins`], how much work is done; 0 elsewhere.
     pub weight: u64,
     /// The same of all blocks.
     pub weight_total: u64,
-    /// Coins kept so far; written in [`Phase::Coins`], read back in [`Phase::Check`].
+    /// Coins kept so far; written in [`Phase::Coins`], read back in [`Phase::CheckCoins`].
     pub coins: u64,
+    /// Coins in all, where a phase goes over coins; 0 elsewhere.
+    pub coins_total: u64,
+    /// About how many coins the processed blocks leave, where it is not known yet which: it tells how long the phases
+    /// take that go over coins. 0 elsewhere.
+    pub coins_about: u64,
 }
 
 /// What a chain was found by.

@@ -82,14 +82,19 @@ pub(crate) trait CoinSink: Send {
         false
     }
 
-    /// Bytes that it checks.
+    /// Bytes of the coins that it checks.
     fn bytes(&self) -> u64 {
         0
     }
 
-    /// Reads back what was sealed, and compares.
+    /// Reads back the coins that were sealed, and compares.
     fn check(&mut self, _whole: &Whole<'_>) -> Result<(), SyncError> {
         Ok(())
+    }
+
+    /// Reads back the blocks of which it wrote an [`index`](Self::index). How many bytes it read.
+    fn check_blocks(&mut self, _whole: &Whole<'_>) -> Result<u64, SyncError> {
+        Ok(0)
     }
 
     /// Gives the result its name: after this it is complete, durable and there. What it was, if it

@@ -129,6 +129,8 @@ pub(crate) fn prove<'a>(
         }
     }?;
     let bytes = verdict.counts.bytes - before;
+    let coins = Progress { coins_total: verdict.coins.coins, ..Progress::default() };
+    request.observer.event(Event::Ahead(Phase::Coins, coins));
     request.observer.event(Event::Ended { phase: Phase::Blocks, bytes });
     drop(provider);
     let assumed = u64::from(identity.assumed);

@@ -1,13 +1,76 @@
-//! Which phases a run is going to have, and what each costs beside the others.
+//! Which phases a run is going to have, and what each costs.
+//!
+//! A cost goes by how many bytes of blocks and how many coins there are, since chains of one size differ in coins by
+//! twenty times. Costs are those of one machine; [`Course`](super::Course) finds out how much slower this one is.
 
 use apus_sync::Phase;
+
+/// What a phase takes of one core, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Cost {
+    /// For each byte of the chain's blocks.
+    byte_ns: f64,
+    /// For each coin that the blocks leave.
+    coin_ns: f64,
+    /// For each of those that are looked up once more, which are some tens of thousands at most.
+    looked_up_ns: f64,
+    /// More threads are of no use to it.
+    threads_max: f64,
+}
+
+impl Cost {
+    const fn of_blocks(byte_ns: f64) -> Self {
+        Self { byte_ns, coin_ns: 0.0, looked_up_ns: 0.0, threads_max: f64::INFINITY }
+    }
+
+    const fn of_coins(coin_ns: f64, threads_max: f64) -> Self {
+        Self { byte_ns: 0.0, coin_ns, looked_up_ns: 0.0, threads_max }
+    }
+
+    /// Whether it goes by coins alone.
+    pub(super) fn is_of_coins(self) -> bool {
+        self.byte_ns == 0.0
+    }
+
+    /// Whether it runs the scripts of all blocks. How long that takes nobody knows before: signatures take it, and some
+    /// scripts have none.
+    pub(super) fn runs_scripts(self) -> bool {
+        self.byte_ns >= WITH_SCRIPTS
+    }
+
+    /// How many threads it uses of so many.
+    pub(super) fn threads(self, threads: f64) -> f64 {
+        threads.min(self.threads_max)
+    }
+
+    /// Seconds on as many threads as it uses of so many.
+    pub(super) fn seconds(self, amounts: Amounts, threads: f64) -> f64 {
+        let Amounts { block_bytes, coins } = amounts;
+        let all_ns = self.byte_ns * block_bytes + self.coin_ns * coins;
+        all_ns / 1e9 / self.threads(threads)
+    }
+
+    /// Seconds for looking coins up, which one thread does.
+    pub(super) fn looked_up_seconds(self, amounts: Amounts) -> f64 {
+        self.looked_up_ns / 1e9 * amounts.coins.min(LOOKED_UP_MAX)
+    }
+}
+
+/// What a run goes over, as far as it is known.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Amounts {
+    pub(super) block_bytes: f64,
+    pub(super) coins: f64,
+}
+
+/// So many coins are looked up at most, of any set but the largest.
+const LOOKED_UP_MAX: f64 = 75_000.0;
 
 /// A phase that is to come.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Expected {
     pub(crate) phase: Phase,
-    /// Of the time that blocks under hints take, for each byte of the chain.
-    pub(crate) cost: f64,
+    pub(crate) cost: Cost,
     /// Whether it only comes if the run tells, before it takes blocks, how much of it there is.
     pub(crate) if_told: bool,
 }
@@ -15,7 +78,17 @@ pub(crate) struct Expected {
 impl Expected {
     /// A phase of which only its name is known.
     pub(crate) fn of(phase: Phase) -> Self {
-        Self { phase, cost: cost(phase), if_told: false }
+        Self::at(phase, cost(phase))
+    }
+
+    /// The same with so much more for each coin.
+    fn with_coin(mut self, coin_ns: f64) -> Self {
+        self.cost.coin_ns += coin_ns;
+        self
+    }
+
+    fn at(phase: Phase, cost: Cost) -> Self {
+        Self { phase, cost, if_told: false }
     }
 }
 
@@ -37,66 +110,136 @@ pub(crate) enum Way {
     Node,
 }
 
-/// Costs beside those of blocks under hints, from runs on a chain of today's shape (`bench/runs`): two threads, no
-/// script run. They stand for what they are beside each other until a run has shown what it takes here.
-fn cost(phase: Phase) -> f64 {
-    match phase {
-        Phase::Headers | Phase::Hints | Phase::Undo => 0.01,
-        Phase::Spends => 0.05,
-        Phase::Blocks => 1.0,
-        Phase::Join => 0.65,
-        Phase::Connect => 0.45,
-        Phase::Forest => 0.05,
-        Phase::Coins => 0.12,
-        Phase::Index => 0.05,
-        Phase::Check => 0.25,
-        Phase::Survey | Phase::Caches => 0.5,
+/// What a run writes beside files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Writes {
+    /// No folder.
+    Files,
+    /// A chainstate.
+    Coins,
+    /// A chainstate, and the blocks that came from peers beside it.
+    CoinsBesideBlocks,
+    /// A data directory with all blocks.
+    AllBlocks,
+    /// A data directory with the last blocks.
+    LastBlocks,
+}
+
+impl Writes {
+    fn has_folder(self) -> bool {
+        self != Self::Files
+    }
+
+    /// Whether all blocks are written, and read back.
+    fn has_all_blocks(self) -> bool {
+        matches!(self, Self::AllBlocks | Self::CoinsBesideBlocks)
     }
 }
 
-/// Connecting a block in its order, its coins looked up.
-const IN_ORDER: f64 = 4.5;
+/// What a phase costs as a rule.
+fn cost(phase: Phase) -> Cost {
+    match phase {
+        Phase::Headers | Phase::Undo | Phase::Index => Cost::of_blocks(0.02),
+        Phase::Hints => Cost::of_blocks(0.01),
+        Phase::Spends => Cost::of_blocks(0.05),
+        Phase::Blocks => Cost::of_blocks(1.4),
+        Phase::Join => Cost::of_blocks(1.5),
+        Phase::Connect => Cost::of_blocks(JUDGED),
+        Phase::Forest => Cost::of_coins(500.0, f64::INFINITY),
+        Phase::Coins => Cost::of_coins(200.0, 2.0),
+        Phase::CheckCoins => {
+            Cost { looked_up_ns: LOOKED_UP, ..Cost::of_coins(MUHASH + READ_BACK, 1.3) }
+        }
+        Phase::CheckBlocks => Cost::of_blocks(3.4),
+        Phase::Compare => Cost::of_coins(100.0, 1.0),
+        Phase::Survey | Phase::Caches => Cost::of_blocks(0.7),
+    }
+}
 
-/// The same with all its scripts run.
-const WITH_SCRIPTS: f64 = 65.0;
+/// Gathering what blocks make and spend, for a join.
+const GATHERED: f64 = 2.6;
+
+/// Judging blocks by what was joined: by what the first walk noted of them, or by their bytes, which are copied as well.
+const JUDGED: f64 = 0.3;
+const JUDGED_AND_COPIED: f64 = 2.0;
+
+/// Connecting a block in its order, its coins looked up in memory; and how many threads have work then.
+const IN_ORDER: f64 = 8.2;
+const IN_ORDER_THREADS: f64 = 1.5;
+
+/// Any of these with all scripts run.
+const WITH_SCRIPTS: f64 = 175.0;
 
 /// Judging a range by proofs.
-const BY_PROOFS: f64 = 2.9;
+const BY_PROOFS: f64 = 4.0;
 
-/// The phases of a run. `scripts` says whether those of all blocks are run, `folder` whether one for a node is written.
-pub(crate) fn expected(way: Way, scripts: bool, coins: bool, folder: bool) -> Vec<Expected> {
-    let at = |phase, cost| Expected { phase, cost, if_told: false };
-    let scripts_or = |cost| if scripts { WITH_SCRIPTS } else { cost };
+/// Taking a coin out of the store of the engine `utxo`, beside what it takes else.
+const OUT_OF_STORE: f64 = 500.0;
+
+/// Writing a coin into a chainstate, reading it back, and looking it up in there.
+const INTO_CHAINSTATE: f64 = 250.0;
+const READ_BACK: f64 = 300.0;
+const LOOKED_UP: f64 = 40_000.0;
+
+/// A coin's part in the MuHash of the set, which is there where a chainstate is.
+const MUHASH: f64 = 1000.0;
+
+/// The phases of a run. `scripts` says whether those of all blocks are run, `coins` whether the set is handed out.
+pub(crate) fn expected(way: Way, scripts: bool, coins: bool, writes: Writes) -> Vec<Expected> {
+    let blocks = |phase, byte_ns| {
+        let byte_ns = if scripts { WITH_SCRIPTS } else { byte_ns };
+        Expected::at(phase, Cost::of_blocks(byte_ns))
+    };
+    // Counted where it is first seen which coins survive.
+    let muhash = if writes.has_folder() { MUHASH } else { 0.0 };
     let mut all = vec![Expected::of(Phase::Headers)];
     match way {
         Way::Hints { connects } => {
             all.push(Expected::of(Phase::Hints));
-            all.push(at(Phase::Blocks, scripts_or(1.0)));
+            all.push(blocks(Phase::Blocks, 1.4).with_coin(muhash));
             if connects {
                 // Above hints nothing is assumed valid.
-                all.push(Expected { if_told: true, ..at(Phase::Connect, WITH_SCRIPTS) });
+                let cost = Cost::of_blocks(WITH_SCRIPTS);
+                all.push(Expected { if_told: true, ..Expected::at(Phase::Connect, cost) });
             }
         }
         Way::Join => {
-            all.extend([Expected::of(Phase::Blocks), Expected::of(Phase::Join)]);
-            all.push(at(Phase::Connect, scripts_or(cost(Phase::Connect))));
+            // Scripts run once, when blocks are judged.
+            all.push(Expected::at(Phase::Blocks, Cost::of_blocks(GATHERED)));
+            all.push(Expected::of(Phase::Join).with_coin(muhash));
+            let copied = writes == Writes::AllBlocks;
+            all.push(blocks(Phase::Connect, if copied { JUDGED_AND_COPIED } else { JUDGED }));
         }
-        Way::Order => all.push(at(Phase::Connect, scripts_or(IN_ORDER))),
+        Way::Order => {
+            let mut connect = blocks(Phase::Connect, IN_ORDER);
+            if !scripts {
+                connect.cost.threads_max = IN_ORDER_THREADS;
+            }
+            all.push(connect);
+        }
         Way::Proofs => {
             all.push(Expected::of(Phase::Hints));
-            all.push(at(Phase::Blocks, scripts_or(BY_PROOFS)));
+            all.push(blocks(Phase::Blocks, BY_PROOFS));
         }
-        Way::Node => {}
-    }
-    if way == Way::Node {
-        all.insert(0, at(Phase::Hints, 0.15));
-        all.push(at(Phase::Blocks, scripts_or(1.0)));
+        Way::Node => {
+            all.insert(0, Expected::at(Phase::Hints, Cost::of_coins(READ_BACK, 1.0)));
+            all.push(blocks(Phase::Blocks, 1.4));
+        }
     }
     if coins {
-        all.push(Expected::of(Phase::Coins));
+        let mut taken = cost(Phase::Coins);
+        taken.coin_ns += if way == Way::Order { OUT_OF_STORE + muhash } else { 0.0 };
+        taken.coin_ns += if writes.has_folder() { INTO_CHAINSTATE } else { 0.0 };
+        all.push(Expected::at(Phase::Coins, taken));
     }
-    if folder {
-        all.push(Expected::of(Phase::Check));
+    if matches!(writes, Writes::AllBlocks | Writes::LastBlocks) {
+        all.push(Expected::of(Phase::Index));
+    }
+    if writes.has_folder() {
+        all.push(Expected::of(Phase::CheckCoins));
+    }
+    if writes.has_all_blocks() {
+        all.push(Expected::of(Phase::CheckBlocks));
     }
     all
 }

@@ -36,13 +36,15 @@ fn facts(watched: &Watched, step: &Step) -> Vec<String> {
     if blocks_rate >= 1.0 {
         facts.push(format!("{} blocks/s", grouped(blocks_rate as u64)));
     }
-    if bytes_rate >= 1.0 {
+    if bytes_rate >= 1.0 || step.stands_still() {
         facts.push(format!("{}/s", bytes(bytes_rate as u64)));
     }
     if coins > 0 {
         facts.push(format!("{} coins", grouped(coins)));
     }
-    if let Some(limit) = watched.limited_by() {
+    if let Some(stall) = watched.stall() {
+        facts.push(stall.to_string());
+    } else if let Some(limit) = watched.limited_by() {
         facts.push(format!("limited by {limit}"));
     }
     if let Some(rss) = rss_bytes() {
@@ -159,14 +161,14 @@ pub(crate) fn worker_line(worker: &Worker) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::course::{Course, Way, expected};
+    use crate::course::{Course, Way, Writes, expected};
     use crate::watched::About;
     use apus_sync::Phase;
     use proptest::prelude::*;
 
     fn watched() -> Watched {
-        let about = About { command: "sync", chain: "main", threads: 2 };
-        let expected = expected(Way::Hints { connects: false }, false, true, false);
+        let about = About { command: "sync", chain: "main", threads: 2, on_servers: false };
+        let expected = expected(Way::Hints { connects: false }, false, true, Writes::Files);
         let mut watched = Watched::new(about, Course::new(expected, 2));
         watched.course.started(Phase::Blocks, 0.0);
         for second in 0..=4 {
@@ -194,8 +196,7 @@ mod tests {
             "100 blocks/s",
             "1.0 MB/s",
             "1,234 coins",
-            "6 s left; all 3",
-            "7 s left",
+            "6 s left; all 39.9 %, 6 s left",
         ] {
             assert!(line.contains(part), "{part} in {line}");
         }

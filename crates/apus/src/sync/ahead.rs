@@ -1,11 +1,12 @@
 //! What is known of a run before it begins, for those that watch it.
 
-use super::{Job, JobSource};
-use crate::args::{AssumeValidArg, SinkArg, Validation};
-use crate::course::{Expected, Way, expected};
+use super::{Job, JobSource, assume_valid};
+use crate::args::SinkArg;
+use crate::course::{Expected, Way, Writes, expected};
 use crate::machine::threads;
 use crate::watched::About;
-use apus_sync::{Stop, UseIndex};
+use apus_chain::Params;
+use apus_sync::{DatadirBlocks, Stop, UseIndex};
 
 impl Job<'_> {
     /// What those that watch it are told at once.
@@ -18,7 +19,8 @@ impl Job<'_> {
             (None, Some(_)) if by_index => "reindex",
             (None, Some(_)) => "sync",
         };
-        About { command, chain: self.chain.name(), threads: threads(self.run.par) }
+        let (chain, on_servers) = (self.chain.name(), self.coins.is_some());
+        About { command, chain, threads: threads(self.run.par), on_servers }
     }
 
     /// The phases that it is going to have, as far as that is known.
@@ -35,11 +37,25 @@ impl Job<'_> {
             (None, None) if files || kept => Way::Join,
             (None, None) => Way::Order,
         };
-        let scripts = self.connect.is_some_and(|args| {
-            args.validation == Validation::Full
-                || matches!(args.assumevalid, Some(AssumeValidArg(None)))
+        // Without a block up to which they are taken for valid, as on regtest, all are run. Under hints that depends on
+        // what is at hand.
+        let scripts = self.connect.filter(|args| !args.assume_hinted_valid).is_some_and(|args| {
+            let assumed = assume_valid(args.validation, args.assumevalid, Params::of(self.chain));
+            matches!(assumed, Ok(None))
         });
-        let folder = |sink: &SinkArg| matches!(sink, SinkArg::Chainstate(_) | SinkArg::Datadir(_));
-        expected(way, scripts, way != Way::Proofs, self.outputs.iter().any(folder))
+        expected(way, scripts, way != Way::Proofs, self.writes(kept))
+    }
+
+    /// What it writes, where blocks of peers may be `kept` beside it.
+    fn writes(&self, kept: bool) -> Writes {
+        let has = |is: fn(&SinkArg) -> bool| self.outputs.iter().any(is);
+        let datadir = has(|sink| matches!(sink, SinkArg::Datadir(_)));
+        match (datadir, self.kept) {
+            (true, DatadirBlocks::All) => Writes::AllBlocks,
+            (true, DatadirBlocks::Last) => Writes::LastBlocks,
+            _ if kept => Writes::CoinsBesideBlocks,
+            _ if has(|sink| matches!(sink, SinkArg::Chainstate(_))) => Writes::Coins,
+            _ => Writes::Files,
+        }
     }
 }

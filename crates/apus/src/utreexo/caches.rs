@@ -26,7 +26,7 @@ pub(super) fn command(args: &CachesArgs) -> Result<(), Failure> {
         expect_writable(report, |_| false)?;
     }
     let interrupt = watch_signals()?;
-    let about = About { command: "utreexo caches", chain: "", threads: 1 };
+    let about = About { command: "utreexo caches", chain: "", threads: 1, on_servers: false };
     let renderer = Renderer::new(Watch::plain(args.progress, about, Vec::new()), None);
     let found = replay_caches(&CachesRequest {
         storage: &DirStorage::new(&args.folder),

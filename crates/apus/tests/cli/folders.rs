@@ -116,7 +116,7 @@ fn a_chainstate_beside_other_outputs() {
     assert_eq!(folder["chainstate_bytes"], tables);
     let phases = report["phases"].as_array().unwrap();
     let names: Vec<&str> = phases.iter().map(|phase| phase["phase"].as_str().unwrap()).collect();
-    assert_eq!(names, ["headers", "hints", "blocks", "coins", "check"]);
+    assert_eq!(names, ["headers", "hints", "blocks", "coins", "check-coins"]);
     // Again, in its place.
     let line = format!("{RUN} --out chainstate:cs --replace");
     let ended = desk.start(&line).wait().succeeds();
@@ -153,7 +153,17 @@ fn a_pruned_data_directory_says_how_to_start_on_it() {
     let report = desk.json("run.json");
     let phases = report["phases"].as_array().unwrap();
     let names: Vec<&str> = phases.iter().map(|phase| phase["phase"].as_str().unwrap()).collect();
-    let expected = ["headers", "hints", "spends", "blocks", "connect", "coins", "index", "check"];
+    let expected = [
+        "headers",
+        "hints",
+        "spends",
+        "blocks",
+        "connect",
+        "coins",
+        "index",
+        "check-coins",
+        "check-blocks",
+    ];
     assert_eq!(names, expected);
     let folder = &report["folders"][0];
     assert_eq!(folder["index_entries_read_back"], 316 + 3, "blocks, a file, the last, a flag");

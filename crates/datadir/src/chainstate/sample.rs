@@ -97,6 +97,16 @@ impl CoinSample {
         }
     }
 
+    /// How many coins there are to look up.
+    pub fn count(&self) -> u64 {
+        self.drawn.len() as u64
+    }
+
+    /// About how many that will be of so many coins.
+    pub fn expected_count(coins: u64) -> u64 {
+        coins.min((COINS_MIN as u64).max(coins / ONE_OF) / 4 * 3)
+    }
+
     /// Asks the chainstate in the folder `dir`, which was `read` with these coins, for each of them and
     /// for as many that are not there. `reached` is told how many were asked for, and may break it off:
     /// then there is nothing.

@@ -70,4 +70,9 @@ impl PartialResult for Gathered {
     fn done(&self) -> Work {
         Work { blocks: self.counts.blocks, bytes: self.counts.bytes, coins: 0 }
     }
+
+    /// Which coins survive shows when all are joined. Outputs that nobody can spend are among these.
+    fn coins_about(&self) -> i64 {
+        self.counts.outputs.wrapping_sub(self.counts.inputs) as i64
+    }
 }

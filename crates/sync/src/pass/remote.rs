@@ -77,6 +77,7 @@ impl Remote<'_> {
         let mut take = |done: Option<Done<P::Partial>>| {
             if let Some(done) = &done {
                 counters.add(done.partial.done());
+                counters.finished(&done.partial);
                 counters.add_weight(weight_of(job.source, done.range));
             }
             take(done)

@@ -131,6 +131,7 @@ where
         let Some(finished) = done else { return Ok(None) };
         let coins = finished.partial.done().coins;
         self.counters.add(Work { coins, ..Work::default() });
+        self.counters.finished(&finished.partial);
         Ok(Some(Done::held(range, finished, P::RUNS, index_of)))
     }
 }

@@ -26,6 +26,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// How many coins are looked up between two looks at whether the run is to stop.
 const LOOK_UPS_BETWEEN: u64 = 1000;
 
+/// Looking a coin up, and one that is not there, takes so many times as long as reading one among all.
+const LOOK_UP_WEIGHT: u64 = 10;
+
 /// Coins read back that are handed to the hash together.
 const BATCH_BYTES: usize = 64 << 10;
 
@@ -88,12 +91,26 @@ impl<'a> Tables<'a> {
         let Request { threads, observer, interrupt, .. } = *whole.request;
         let mut sample = CoinSample::new();
         let mut draw = |outpoint, coin: &[u8]| sample.take(outpoint, coin);
-        let (read, found) =
-            ReadBack::drawing(self.folder, threads, observer, interrupt, &mut draw)?;
+        let (read, found) = ReadBack::drawing(
+            self.folder,
+            whole.set.coins,
+            threads,
+            observer,
+            interrupt,
+            &mut draw,
+        )?;
         found.expect(self.folder, whole)?;
-        let mut go_on = |asked: u64| match asked % LOOK_UPS_BETWEEN {
-            0 if interrupt.load(Ordering::Relaxed) => ControlFlow::Break(()),
-            _ => ControlFlow::Continue(()),
+        let to_look_up = sample.count();
+        let mut go_on = |asked: u64| {
+            if asked % LOOK_UPS_BETWEEN != 0 {
+                return ControlFlow::Continue(());
+            }
+            let progress = checked(found.coins, found.coins, asked, to_look_up);
+            observer.event(Event::Progress(Phase::CheckCoins, progress));
+            match interrupt.load(Ordering::Relaxed) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
         };
         let looked_up = sample.look_up(self.folder, &read, &mut go_on)?;
         self.looked_up = looked_up.ok_or(SyncError::Interrupted)?;
@@ -122,20 +139,23 @@ impl ReadBack {
         observer: &dyn Observer,
         interrupt: &AtomicBool,
     ) -> Result<Self, SyncError> {
-        let (_, found) = Self::drawing(folder, threads, observer, interrupt, &mut |_, _| ())?;
+        let (_, found) = Self::drawing(folder, 0, threads, observer, interrupt, &mut |_, _| ())?;
         Ok(found)
     }
 
-    /// The same, with each coin shown to `draw`, and what the database says of itself.
+    /// The same, with each coin shown to `draw`, and what the database says of itself. It should have `coins_total`
+    /// coins, as far as that is known.
     fn drawing(
         folder: &Path,
+        coins_total: u64,
         threads: usize,
         observer: &dyn Observer,
         interrupt: &AtomicBool,
         draw: &mut dyn FnMut(OutPoint, &[u8]),
     ) -> Result<(DatabaseReadBack, Self), SyncError> {
         let mut muhash = TotalsSink::new(true);
-        let (mut progress, mut failure) = (Progress::default(), None);
+        let to_look_up = CoinSample::expected_count(coins_total);
+        let (mut coins, mut bytes, mut failure) = (0, 0, None);
         let read = std::thread::scope(|scope| {
             let apart = threads > 1;
             let mut hash = Taker::new("coins", scope, apart, |batch| muhash.put_records(batch))?;
@@ -143,17 +163,18 @@ impl ReadBack {
             let mut hand_on = |batch: &mut Vec<u8>, progress| {
                 let whole = std::mem::replace(batch, Vec::with_capacity(batch.capacity()));
                 hash.take(&Arc::new(whole))?;
-                observer.event(Event::Progress(Phase::Check, progress));
+                observer.event(Event::Progress(Phase::CheckCoins, progress));
                 stop_if_interrupted(interrupt)
             };
             let read = read_back(folder, &mut |outpoint, coin| {
                 draw(outpoint, coin);
                 put_record(&mut batch, outpoint, coin);
-                progress.coins += 1;
-                progress.bytes += coin.len() as u64;
+                coins += 1;
+                bytes += coin.len() as u64;
                 if batch.len() < BATCH_BYTES {
                     return ControlFlow::Continue(());
                 }
+                let progress = Progress { bytes, ..checked(coins, coins_total, 0, to_look_up) };
                 failure = hand_on(&mut batch, progress).err();
                 if failure.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
@@ -161,6 +182,7 @@ impl ReadBack {
                 return Err(failure);
             }
             let read = read?;
+            let progress = Progress { bytes, ..checked(coins, coins_total, 0, to_look_up) };
             hand_on(&mut batch, progress)?;
             hash.end()?;
             Ok(read)
@@ -181,6 +203,14 @@ impl ReadBack {
         };
         Err(SyncError::Io(IoError::ReadBack { folder: folder.display().to_string(), what }))
     }
+}
+
+/// How far a check is that has read so many coins of some, and looked up so many of others.
+fn checked(coins: u64, coins_total: u64, asked: u64, to_look_up: u64) -> Progress {
+    let weight = |coins: u64, asked: u64| coins + LOOK_UP_WEIGHT * asked;
+    let weight_total = if coins_total > 0 { weight(coins_total, to_look_up) } else { 0 };
+    let weight = weight(coins, asked);
+    Progress { coins, coins_total, weight, weight_total, ..Progress::default() }
 }
 
 /// One coin as the record of its transaction.

@@ -174,11 +174,14 @@ impl CoinSink for DatadirSink<'_> {
     }
 
     fn bytes(&self) -> u64 {
-        self.tables.bytes() + self.blocks_read_back.bytes
+        self.tables.bytes()
     }
 
     fn check(&mut self, whole: &Whole<'_>) -> Result<(), SyncError> {
-        self.tables.check(whole)?;
+        self.tables.check(whole)
+    }
+
+    fn check_blocks(&mut self, whole: &Whole<'_>) -> Result<u64, SyncError> {
         let (request, set, chain) = (self.request, whole.set, self.dir.chain());
         let holds = Holds {
             first: self.first,
@@ -190,7 +193,7 @@ impl CoinSink for DatadirSink<'_> {
         let (last, count) = (set.height, set.transactions);
         self.blocks_read_back =
             read_blocks_back(request, chain, &folder, last, holds, count, &spent)?;
-        Ok(())
+        Ok(self.blocks_read_back.bytes)
     }
 
     fn publish(self: Box<Self>, _whole: &Whole<'_>) -> Result<Option<WrittenFolder>, SyncError> {

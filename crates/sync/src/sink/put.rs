@@ -206,7 +206,9 @@ pub(crate) fn put_set(
             records => {
                 let mut hash = HashSink::default();
                 let give = |each: &mut EachRecord<'_>| records.give(request, each);
-                hand_out(request, bytes, &mut hash, &mut sinks, computed.as_mut(), give)?;
+                let total =
+                    Progress { bytes_total: bytes, coins_total: set.coins, ..Progress::default() };
+                hand_out(request, total, &mut hash, &mut sinks, computed.as_mut(), give)?;
                 Hashed { coins: hash.coins(), hash_serialized_3: hash.finish() }
             }
         },
@@ -253,12 +255,19 @@ fn publish(
     }
     if sinks.iter().any(|sink| sink.checks()) {
         observer.event(phase);
-        observer.event(Event::Started(Phase::Check));
+        observer.event(Event::Started(Phase::CheckCoins));
         sinks.iter_mut().try_for_each(|sink| sink.check(whole))?;
-        phase = Event::Ended {
-            phase: Phase::Check,
-            bytes: sinks.iter().map(|sink| sink.bytes()).sum(),
-        };
+        let bytes = sinks.iter().map(|sink| sink.bytes()).sum();
+        phase = Event::Ended { phase: Phase::CheckCoins, bytes };
+    }
+    if sinks.iter().any(|sink| sink.indexes()) {
+        observer.event(phase);
+        observer.event(Event::Started(Phase::CheckBlocks));
+        let mut bytes = 0;
+        for sink in &mut sinks {
+            bytes += sink.check_blocks(whole)?;
+        }
+        phase = Event::Ended { phase: Phase::CheckBlocks, bytes };
     }
     let mut folders = Vec::new();
     for sink in sinks {
@@ -271,7 +280,7 @@ fn publish(
 /// Hands records to the hashes and all sinks, in batches.
 pub(super) fn hand_out(
     request: &Request<'_>,
-    bytes_total: u64,
+    mut progress: Progress,
     hash: &mut HashSink,
     sinks: &mut Sinks<'_>,
     totals: Option<&mut TotalsSink>,
@@ -288,7 +297,6 @@ pub(super) fn hand_out(
         if let Some(totals) = totals {
             takers.push(Taker::new("coins", scope, apart, |batch| totals.put_records(batch))?);
         }
-        let mut progress = Progress { bytes_total, ..Progress::default() };
         let mut batch = Vec::with_capacity(BATCH_BYTES + BATCH_BYTES / 8);
         let mut hand_on = |batch: &mut Vec<u8>| {
             progress.bytes += batch.len() as u64;

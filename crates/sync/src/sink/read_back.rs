@@ -74,9 +74,9 @@ pub(crate) fn complete(
         return Ok(());
     }
     let Some(kept) = dir.complete(set.height)? else { return Ok(()) };
-    request.observer.event(Event::Started(Phase::Check));
+    request.observer.event(Event::Started(Phase::CheckBlocks));
     let found = read_kept_back(request, dir, &kept, set)?;
-    request.observer.event(Event::Ended { phase: Phase::Check, bytes: found.bytes });
+    request.observer.event(Event::Ended { phase: Phase::CheckBlocks, bytes: found.bytes });
     let beside = folders.iter_mut().find(|folder| folder.kind == FolderKind::Chainstate);
     if let Some(beside) = beside {
         beside.blocks_read_back = found;
@@ -185,10 +185,9 @@ impl Parts<'_, '_, '_> {
             blocks_total: self.all.blocks(),
             bytes: found.bytes,
             bytes_total: self.all.bytes(),
-            coins: 0,
             ..Progress::default()
         };
-        self.request.observer.event(Event::Progress(Phase::Check, progress));
+        self.request.observer.event(Event::Progress(Phase::CheckBlocks, progress));
     }
 
     fn fail(&self, part: usize, error: SyncError) {

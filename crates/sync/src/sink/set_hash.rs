@@ -77,7 +77,8 @@ fn hash_by_one(
     bytes_total: u64,
 ) -> Result<Hashed, SyncError> {
     let mut hash = HashSink::default();
-    super::put::hand_out(request, bytes_total, &mut hash, &mut Vec::new(), None, |each| {
+    let total = Progress { bytes_total, ..Progress::default() };
+    super::put::hand_out(request, total, &mut hash, &mut Vec::new(), None, |each| {
         merge_all(request, runs, each)
     })?;
     Ok(Hashed { coins: hash.coins(), hash_serialized_3: hash.finish() })

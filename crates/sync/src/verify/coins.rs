@@ -14,7 +14,7 @@ use apus_datadir::snapshot::{
 };
 use apus_storage::{DirStorage, Storage, StorageFile};
 use std::cmp::Ordering;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -238,14 +238,17 @@ pub(super) fn compare(
     of_node: &Path,
     findings: &Findings,
 ) -> Result<(), SyncError> {
-    request.observer.event(Event::Started(Phase::Check));
+    request.observer.event(Event::Started(Phase::Compare));
     let (mut right, mut said) = (open(of_blocks, None)?, open(of_node, None)?);
     let (mut left, mut other) = (next(&mut right, of_blocks)?, next(&mut said, of_node)?);
     let dir = request.chainstate();
+    let bytes_total = fs::metadata(of_node).map_or(0, |about| about.len());
     let mut steps = 0_u64;
     loop {
         steps += 1;
         if steps.is_multiple_of(AT_ONCE) {
+            let progress = Progress { bytes: said.offset(), bytes_total, ..Progress::default() };
+            request.observer.event(Event::Progress(Phase::Compare, progress));
             stop_if_interrupted(request.interrupt)?;
         }
         let order = match (&left, &other) {
@@ -276,7 +279,7 @@ pub(super) fn compare(
             other = next(&mut said, of_node)?;
         }
     }
-    request.observer.event(Event::Ended { phase: Phase::Check, bytes: said.offset() });
+    request.observer.event(Event::Ended { phase: Phase::Compare, bytes: said.offset() });
     Ok(())
 }
 

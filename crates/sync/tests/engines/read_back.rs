@@ -21,7 +21,7 @@ struct AtCheck<'a> {
 
 impl Observer for AtCheck<'_> {
     fn event(&self, event: Event) {
-        if event == Event::Started(Phase::Check) {
+        if event == Event::Started(Phase::CheckCoins) {
             (self.harm)(&self.blocks);
             self.done.store(true, Ordering::SeqCst);
         }
@@ -114,7 +114,7 @@ fn stopped_while_blocks_are_read_back() {
     struct StopAtBlocks<'a>(&'a AtomicBool);
     impl Observer for StopAtBlocks<'_> {
         fn event(&self, event: Event) {
-            if let Event::Progress(Phase::Check, progress) = event {
+            if let Event::Progress(Phase::CheckBlocks, progress) = event {
                 let Progress { blocks, blocks_total, bytes, bytes_total, .. } = progress;
                 assert!(blocks <= blocks_total && (blocks == 0 || bytes <= bytes_total));
                 if blocks > 0 {

@@ -223,8 +223,15 @@ impl Observer for StopAt<'_> {
 #[test]
 fn stopped_anywhere_the_same_comes_of_it() {
     let world = world(806);
-    let phases =
-        [Phase::Spends, Phase::Blocks, Phase::Connect, Phase::Coins, Phase::Index, Phase::Check];
+    let phases = [
+        Phase::Spends,
+        Phase::Blocks,
+        Phase::Connect,
+        Phase::Coins,
+        Phase::Index,
+        Phase::CheckCoins,
+        Phase::CheckBlocks,
+    ];
     let (mut stopped, mut rounds) = (0, 0);
     for phase in phases {
         for after in [0, 1, 2, 7] {

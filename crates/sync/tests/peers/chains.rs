@@ -90,7 +90,7 @@ impl Observer for Holding<'_> {
             Event::Progress(Phase::Connect, progress) => progress.blocks,
             _ => 0,
         };
-        if event == Event::Started(Phase::Check) {
+        if event == Event::Started(Phase::CheckBlocks) {
             (self.at_check)();
         }
         self.told.event(event);

@@ -159,7 +159,7 @@ fn kept_blocks_that_are_damaged_get_no_index() {
     struct Harm(PathBuf);
     impl Observer for Harm {
         fn event(&self, event: Event) {
-            if event == Event::Started(Phase::Check) {
+            if event == Event::Started(Phase::CheckBlocks) {
                 let path = self.0.join("blk00000.dat");
                 let mut bytes = fs::read(&path).unwrap();
                 let middle = bytes.len() / 2;

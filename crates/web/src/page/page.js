@@ -54,25 +54,27 @@ function definitions(place, pairs) {
 }
 
 function drawHead() {
-  const word = { running: "running", waiting: "at the tip", done: "done", failed: "failed", stopped: "stopped" }[state.state];
+  const word = { running: "running", stalled: "stalled", waiting: "at the tip", done: "done", failed: "failed", stopped: "stopped" }[state.state];
   const line = `${state.command} ${state.chain}`;
   by("title").textContent = `Apus ${line}`;
   document.title = `${state.fraction === null ? word : percent(state.fraction)} – Apus ${line}`;
   const gone = lost > 2 && !state.ended;
   by("state").textContent = gone ? "no answer" : word;
-  by("state").className = `state ${gone ? "failed" : state.state === "stopped" ? "failed" : state.state}`;
+  by("state").className = `state ${gone ? "failed" : ["stopped", "stalled"].includes(state.state) ? "failed" : state.state}`;
   document.body.classList.toggle("failed-run", state.state === "failed");
   by("percent").textContent = state.fraction === null ? "–" : percent(state.fraction);
   by("bar-fill").style.width = `${100 * (state.fraction ?? 0)}%`;
   by("bar").setAttribute("aria-valuenow", Math.round(100 * (state.fraction ?? 0)));
   by("left").textContent = state.ended ? `after ${duration(state.seconds)}`
+    : state.stalled ? `stalled for ${duration(state.stalled.seconds)}, ${duration(state.seconds)} so far`
     : state.left_seconds === null ? `${duration(state.seconds)} so far`
     : `about ${duration(state.left_seconds)} left, ${duration(state.seconds)} so far`;
   const rests = state.ended || state.state === "waiting";
   definitions(by("facts"), [
-    ["Rate of the last minute", !rests && state.rate.bytes ? `${bytes(state.rate.bytes)}/s` : ""],
+    ["Rate of the last minute", !rests && (state.rate.bytes || state.stalled) ? `${bytes(state.rate.bytes)}/s` : ""],
     ["Blocks a second", !rests && state.rate.blocks >= 1 ? number(state.rate.blocks) : ""],
-    ["Limited by", rests ? "" : state.limited_by],
+    ["Waiting for", state.stalled ? state.stalled.waits_for : ""],
+    ["Limited by", rests || state.stalled ? "" : state.limited_by],
     ["Chain found", state.chain_found && `${number(state.chain_found.height)} blocks`],
     ["Coins", state.coins ? number(state.coins) : ""],
     ["Memory", bytes(state.memory_bytes)],
