@@ -26,11 +26,13 @@ Examples:
 
 Apus writes nothing. It reads and checks some of the blocks, from all over the
 files, which takes a few seconds; of a folder of up to 200 MB it takes all, and
-counts the coins that they leave. It warns of missing block files. Times come
-from how fast that was, and are right within a factor of two; where a run looks
-coins up on a slow disk, it takes longer. Sizes are the most that is to be
-expected. Exit code 0: there is enough of everything; 3: there is too little of
-something, which Apus names.";
+counts the coins that they leave. It warns of missing block files. A table says
+what each of three ways takes: with hints (--hints), without (no option), and in
+order (--engine utxo). Times come from how fast the blocks were read from the
+disk and checked, and are right within a factor of two; where a run looks coins
+up on a slow disk, it takes longer. Where the disk could not be measured, they
+are the least. Exit code 0: there is enough for one of the ways, and Apus names
+it; 3: there is too little for each, and Apus says what would do.";
 
 #[derive(Args)]
 #[command(after_help = PLAN_EXAMPLES)]

@@ -4,6 +4,7 @@ use super::is_main;
 use super::sample::Sample;
 use crate::args::{HintsArg, SinkArg};
 use crate::failure::Failure;
+use crate::report::bytes;
 use apus_chain::Network;
 use apus_datadir::free_bytes;
 use apus_datadir::snapshot::SnapshotHeader;
@@ -15,37 +16,76 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Bytes of a coin in a chainstate: its key and value, the table around them, and the filter.
-const CHAINSTATE_COIN: u64 = 75;
-/// In a snapshot, with a txid for each transaction: so many on a chain of the first years, whose scripts have keys.
-const SNAPSHOT_COIN: u64 = 70;
-/// In the runs of a work folder, with its place: in the runs of segments, and in the longer ones that these are merged
-/// into where memory is little.
-const RUN_COIN: u64 = 120;
+const CHAINSTATE_COIN: u64 = 65;
+/// In a snapshot, with a txid for each transaction: 43 where a transaction has many, 70 on a chain of the first years.
+const SNAPSHOT_COIN: u64 = 60;
+/// In the runs of a work folder where memory holds most of them; and, with its place, in the runs of segments, and in the
+/// longer ones that these are merged into where memory is little.
+const RUN_COIN: u64 = 40;
+const RUN_COIN_MOST: u64 = 120;
 
-/// In the store of the engine `utxo`, while its tables are merged into others and both are there.
-const STORE_COIN: u64 = 200;
+/// Of a coin that is made or spent, in what is joined.
+const JOINED_COIN: u64 = 28;
+
+/// In the store of the engine `utxo`; and at most, while its tables are merged into others and both are there.
+const STORE_COIN: u64 = 75;
+const STORE_COIN_MOST: u64 = 200;
 /// On servers of either kind: PostgreSQL takes so much of a disk, a Redis Cluster half of it of its memory.
 const SERVERS_COIN: u64 = 200;
 /// In the memory of the engine `utxo`.
 const CACHE_COIN: u64 = 120;
 
-/// The most recent blocks whose undo data the engine `utxo` keeps in its store: 1,008 of 4 MB at most.
-const UNDO_BLOCKS_BYTES: u64 = 1008 * 4_000_000;
+/// Of so many blocks at the end the engine `utxo` keeps undo data in its store.
+pub(super) const UNDO_BLOCKS: u64 = 1008;
+
+/// So many blocks at the end a pruned data directory keeps.
+pub(super) const LAST_BLOCKS: u64 = 288;
+
+/// No block is larger.
+const LARGEST_BLOCK: u64 = 4_000_000;
 
 /// Bits of a hintsfile for each coin: on the main chain (BIP-456), and on any that tests make, where most blocks keep
 /// more of theirs.
 const HINTS_BITS_MAIN: f64 = 5.8;
 const HINTS_BITS: f64 = 3.5;
 
-/// Of a hundred outputs so many are coins at most: on the main chain, and on any that tests make.
-const COINS_PERCENT_MAIN: u64 = 6;
-const COINS_PERCENT: u64 = 40;
-
-/// Undo data, in percent of the blocks.
+/// Undo data, in percent of the blocks, where nothing is known of these.
 const UNDO_PERCENT: u64 = 15;
 
-/// The last blocks of a pruned data directory, with their undo data: 288 of 4 MB at most.
-const LAST_BLOCKS_BYTES: u64 = 288 * 4_600_000;
+/// What is known of a chain's blocks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Blocks {
+    pub(crate) bytes: u64,
+    /// Bytes of the undo data of all.
+    pub(crate) undo_bytes: u64,
+    /// Coins that they make, and that they spend; none where that is not known.
+    pub(crate) made: u64,
+    pub(crate) spent: u64,
+    /// Bytes of the last ones, that a pruned data directory keeps.
+    pub(crate) last_bytes: u64,
+    /// Bytes of the recent ones, whose undo data is kept while blocks are connected.
+    pub(crate) recent_bytes: u64,
+}
+
+impl Blocks {
+    /// Of which only the size is known.
+    pub(crate) fn of_size(bytes: u64) -> Self {
+        Self {
+            bytes,
+            undo_bytes: bytes / 100 * UNDO_PERCENT,
+            made: 0,
+            spent: 0,
+            last_bytes: bytes.min(LAST_BLOCKS * LARGEST_BLOCK),
+            recent_bytes: bytes.min(UNDO_BLOCKS * LARGEST_BLOCK),
+        }
+    }
+
+    /// The undo data of some of them.
+    fn undo_of(self, bytes: u64) -> u64 {
+        let undo = u128::from(self.undo_bytes) * u128::from(bytes) / u128::from(self.bytes.max(1));
+        undo.try_into().unwrap_or(u64::MAX)
+    }
+}
 
 /// How large the set is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -59,21 +99,18 @@ impl Set {
     pub(super) fn of(
         hints: Option<&HintsArg>,
         chainstate_bytes: Option<u64>,
-        block_bytes: u64,
+        blocks: Blocks,
         chain: Network,
         sample: &Sample,
     ) -> Result<Self, Failure> {
         if let Some(hints) = hints {
             return Self::counted(hints).map_or_else(|| Self::of_hints(hints, chain), Ok);
         }
-        if let Some(coins) = sample.coins() {
-            return Ok(Self { coins });
-        }
+        let coins = sample.coins(blocks.bytes);
         let there = Self::of_chainstate(chainstate_bytes.unwrap_or_default()).coins;
-        let percent = if is_main(chain) { COINS_PERCENT_MAIN } else { COINS_PERCENT };
-        let usual = sample.outputs(block_bytes) / 100 * percent;
-        // One that is broken may be small.
-        Ok(Self { coins: if there > usual / 2 { there } else { usual } })
+        // One that is broken may be small, and one that was just written to may have much twice.
+        let is_credible = !sample.is_whole() && (coins / 2..=2 * coins).contains(&there);
+        Ok(Self { coins: if is_credible { there } else { coins } })
     }
 
     /// As a chainstate of so many bytes has it.
@@ -137,7 +174,7 @@ pub(crate) enum Way {
 
 /// What a run takes disk for.
 pub(crate) struct Needs<'a> {
-    pub(crate) block_bytes: u64,
+    pub(crate) blocks: Blocks,
     pub(crate) way: Way,
     pub(crate) set: Set,
     pub(crate) outputs: &'a [SinkArg],
@@ -153,21 +190,47 @@ pub(crate) struct Needs<'a> {
 pub(crate) struct Disk {
     /// A folder on it.
     pub(crate) folder: PathBuf,
-    /// What for, and bytes at most.
-    pub(crate) parts: Vec<(&'static str, u64)>,
+    pub(crate) parts: Vec<Part>,
     /// Bytes that are free.
     pub(crate) free: u64,
+}
+
+/// What is written there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) what: &'static str,
+    /// About how many bytes it takes.
+    pub(crate) bytes: u64,
+    /// How many have to be free: a run does not begin with less, or is not sure to end.
+    asked: u64,
 }
 
 const PROGRESS: &str = "progress, which goes again";
 
 impl Disk {
     pub(crate) fn needed(&self) -> u64 {
-        self.parts.iter().fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
+        self.parts.iter().fold(0, |sum, part| sum.saturating_add(part.bytes))
     }
 
-    pub(crate) fn has_progress(&self) -> bool {
-        self.parts.len() > 1 && self.parts.iter().any(|(what, _)| *what == PROGRESS)
+    /// How much has to be free.
+    pub(crate) fn asked(&self) -> u64 {
+        self.parts.iter().fold(0, |sum, part| sum.saturating_add(part.asked))
+    }
+
+    fn has_progress(&self) -> bool {
+        self.parts.len() > 1 && self.parts.iter().any(|part| part.what == PROGRESS)
+    }
+
+    /// What it has too little of, and what would do; none where it has enough.
+    pub(super) fn lacking(&self) -> Option<String> {
+        (self.free < self.asked()).then(|| {
+            let (at, free, asked) = (self.folder.display(), bytes(self.free), bytes(self.asked()));
+            let elsewhere = match self.has_progress() {
+                true => ", and progress can be on another disk, by --workdir",
+                false => "",
+            };
+            format!("disk at {at}, {free} free where {asked} would do{elsewhere}")
+        })
     }
 }
 
@@ -183,52 +246,68 @@ impl Needs<'_> {
     /// Each disk once, with what comes onto it.
     pub(crate) fn disks(&self) -> Result<Vec<Disk>, Failure> {
         let mut disks: Vec<(u64, Disk)> = Vec::new();
-        for (path, what, bytes) in self.parts() {
+        for (path, part) in self.parts() {
             let folder = there(path);
             let failed = |error| Failure::io(&folder, error);
             let device = folder.metadata().map_err(failed)?.dev();
             match disks.iter_mut().find(|(known, _)| *known == device) {
-                Some((_, disk)) => disk.parts.push((what, bytes)),
+                Some((_, disk)) => disk.parts.push(part),
                 None => {
                     let free = free_bytes(&folder).map_err(failed)?;
-                    let parts = vec![(what, bytes)];
-                    disks.push((device, Disk { folder, parts, free }));
+                    disks.push((device, Disk { folder, parts: vec![part], free }));
                 }
             }
         }
         Ok(disks.into_iter().map(|(_, disk)| disk).collect())
     }
 
-    fn parts(&self) -> Vec<(&Path, &'static str, u64)> {
-        let Self { set, block_bytes, .. } = self;
-        let progress = match self.way {
-            Way::Hints => set.coins.saturating_mul(RUN_COIN),
-            Way::Joins => mergesync_disk_bytes(*block_bytes, self.memory_bytes, self.threads),
-            Way::InOrder => {
-                let undo = UNDO_BLOCKS_BYTES.min(*block_bytes) / 100 * UNDO_PERCENT;
-                set.coins.saturating_mul(STORE_COIN).saturating_add(undo)
-            }
-            Way::InOrderOnServers => 0,
-        };
-        let mut parts = vec![(self.workdir, PROGRESS, progress)];
+    /// What is written where. Sizes are those that runs were seen to take; a run that may take more asks for more.
+    fn parts(&self) -> Vec<(&Path, Part)> {
+        let part = |what, bytes| Part { what, bytes, asked: bytes };
+        let mut parts = vec![(self.workdir, self.progress())];
+        let set = self.set;
         parts.extend(self.outputs.iter().filter_map(|sink| {
             Some(match sink {
                 SinkArg::Snapshot(path) => {
-                    (&**path, "the snapshot", set.coins.saturating_mul(SNAPSHOT_COIN))
+                    (&**path, part("the snapshot", set.coins.saturating_mul(SNAPSHOT_COIN)))
                 }
-                SinkArg::Hints(path) => (&**path, "hints", set.coins),
-                SinkArg::Chainstate(path) => (&**path, "the chainstate", set.chainstate()),
+                SinkArg::Hints(path) => (&**path, part("hints", set.coins)),
+                SinkArg::Chainstate(path) => (&**path, part("the chainstate", set.chainstate())),
                 SinkArg::Datadir(path) => {
-                    let blocks = match self.prune {
-                        true => LAST_BLOCKS_BYTES.min(*block_bytes),
-                        false => block_bytes / 100 * (100 + UNDO_PERCENT),
-                    };
-                    (&**path, "the data directory", blocks.saturating_add(set.chainstate()))
+                    let kept = if self.prune { self.blocks.last_bytes } else { self.blocks.bytes };
+                    let blocks = kept.saturating_add(self.blocks.undo_of(kept));
+                    (&**path, part("the data directory", blocks.saturating_add(set.chainstate())))
                 }
                 SinkArg::Utreexo(_) | SinkArg::Null => return None,
             })
         }));
         parts
+    }
+
+    /// What lies in the work folder.
+    fn progress(&self) -> Part {
+        let Self { set, blocks, memory_bytes, threads, .. } = self;
+        let (bytes, asked) = match self.way {
+            Way::Hints => {
+                let most = set.coins.saturating_mul(RUN_COIN_MOST);
+                let is_held = most <= *memory_bytes;
+                (if is_held { set.coins.saturating_mul(RUN_COIN) } else { most }, most)
+            }
+            Way::Joins => {
+                let most = mergesync_disk_bytes(blocks.bytes, *memory_bytes, *threads);
+                let bytes = blocks.made.saturating_add(blocks.spent).saturating_mul(JOINED_COIN);
+                (if bytes > 0 { bytes.min(most) } else { most }, most)
+            }
+            Way::InOrder => {
+                let undo = blocks.undo_of(blocks.recent_bytes);
+                let of = |coin| set.coins.saturating_mul(coin).saturating_add(undo);
+                // Tables are merged where memory is too little for the set.
+                let merged = (2.0 * self.share_looked_up()).min(1.0);
+                (of(STORE_COIN + (STORE_COIN as f64 * merged) as u64), of(STORE_COIN_MOST))
+            }
+            Way::InOrderOnServers => (0, 0),
+        };
+        Part { what: PROGRESS, bytes, asked }
     }
 }
 
@@ -247,7 +326,7 @@ pub(crate) fn tell_little_room(
     tell: &mut dyn FnMut(Warning),
 ) -> Result<(), Failure> {
     for disk in needs.disks()? {
-        let (needed, free) = (disk.needed(), disk.free);
+        let (needed, free) = (disk.asked(), disk.free);
         if free < needed {
             tell(Warning::LittleRoomForRun {
                 folder: disk.folder.display().to_string(),
@@ -274,7 +353,7 @@ mod tests {
         ];
         let needs = |way, prune| {
             let needs = Needs {
-                block_bytes: 100_000_000_000,
+                blocks: Blocks::of_size(100_000_000_000),
                 way,
                 set: Set { coins: 1_000_000 },
                 outputs: &outputs,
@@ -287,15 +366,16 @@ mod tests {
             assert_eq!(disks.len(), 1);
             assert_eq!(disks[0].folder, desk.path());
             assert!(disks[0].has_progress() && disks[0].free > 0);
-            disks[0].needed()
+            disks[0].asked()
         };
         let set = 1_000_000 * (SNAPSHOT_COIN + CHAINSTATE_COIN);
         let all = set + 115_000_000_000;
-        assert_eq!(needs(Way::Hints, false), all + 1_000_000 * RUN_COIN);
+        assert_eq!(needs(Way::Hints, false), all + 1_000_000 * RUN_COIN_MOST);
         assert_eq!(needs(Way::Joins, false), all + 90_000_000_000);
-        assert_eq!(needs(Way::Hints, true), set + 1_000_000 * RUN_COIN + LAST_BLOCKS_BYTES);
-        let undo = UNDO_BLOCKS_BYTES / 100 * UNDO_PERCENT;
-        assert_eq!(needs(Way::InOrder, false), all + 1_000_000 * STORE_COIN + undo);
+        let last = 288 * 4_600_000;
+        assert_eq!(needs(Way::Hints, true), set + 1_000_000 * RUN_COIN_MOST + last);
+        let undo = 1008 * 600_000;
+        assert_eq!(needs(Way::InOrder, false), all + 1_000_000 * STORE_COIN_MOST + undo);
         assert_eq!(needs(Way::InOrderOnServers, false), all);
     }
 
@@ -318,7 +398,7 @@ mod tests {
     fn coins_that_memory_has_no_place_for_are_looked_up() {
         let share = |coins, mib: u64| {
             let needs = Needs {
-                block_bytes: 1,
+                blocks: Blocks::of_size(1),
                 way: Way::InOrder,
                 set: Set { coins },
                 outputs: &[],
@@ -340,7 +420,7 @@ mod tests {
     #[test]
     fn what_is_too_little_is_told() {
         let (mut told, needs) = (Vec::new(), |coins| Needs {
-            block_bytes: 1,
+            blocks: Blocks::of_size(1),
             way: Way::Hints,
             set: Set { coins },
             outputs: &[],

@@ -3,7 +3,9 @@
 //! Blocks are found by the magic before them, wherever a stretch of a file begins. Nothing is believed of
 //! them but how long they take: what is no block is passed over. Of a small folder every block is looked at.
 
-use super::{GAIN, SCRIPTS_SECONDS};
+use super::needs::{Blocks, LAST_BLOCKS, UNDO_BLOCKS};
+use super::reading::Reading;
+use super::times::{GAIN, SCRIPTS_SECONDS};
 use crate::failure::Failure;
 use crate::report::bytes;
 use apus_chain::{
@@ -12,8 +14,6 @@ use apus_chain::{
 };
 use apus_datadir::{BlockFile, BlockFiles};
 use apus_sync::{BlockSource, BlocksDir, ChainSource, SyncError, Taken};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,9 @@ pub(super) const WHOLE_BYTES: u64 = STRETCHES * STRETCH_BYTES;
 
 /// When no further stretch is begun.
 const TIME_MAX: Duration = Duration::from_secs(4);
+
+/// No block is larger.
+const LARGEST_BLOCK: u64 = 4_000_000;
 
 /// Before each block: magic and size.
 const RECORD_HEAD: usize = 8;
@@ -47,16 +50,31 @@ pub(super) struct Takes {
     pub(super) written: f64,
 }
 
+/// Of coins that blocks make, at least so many stay, in percent. What a sample has of them says little where nearly all
+/// are spent.
+const STAY_PERCENT: u64 = 2;
+
+/// Undo data of a coin.
+const UNDO_COIN_BYTES: u64 = 36;
+
+/// How long a run takes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Time {
+    pub(super) seconds: f64,
+    /// Whether it may well be more, since nothing says how fast the disk is.
+    pub(super) is_least: bool,
+}
+
 /// What was seen of a chain.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Sample {
     /// Bytes of the blocks that were checked.
     bytes: u64,
     inputs: u64,
-    outputs: u64,
     check_seconds: f64,
-    read_bytes: u64,
-    read_seconds: f64,
+    reading: Reading,
+    /// Sizes of blocks at the end of the files, in their order.
+    last: Vec<u64>,
     /// Outputs that can be spent, but for that of the genesis block, and the coins that inputs spend.
     made: u64,
     spent: u64,
@@ -81,24 +99,39 @@ impl<'a> Rules<'a> {
 impl Sample {
     /// Looks at every block of a chain.
     pub(super) fn of_all(
+        files: &BlockFiles,
         dir: &BlocksDir,
         params: &Params,
         verifier: Option<&dyn ScriptVerifier>,
         interrupt: &AtomicBool,
     ) -> Result<Self, Failure> {
-        let (begun, mut sample) = (Instant::now(), Self::default());
+        let mut sample = Self { whole: true, ..Self::default() };
+        sample.read_all(files, interrupt)?;
         let mut rules = Rules::new(params, verifier);
         let mut look = |_, raw: &[u8]| {
-            sample.read_bytes += raw.len() as u64;
             sample.check_block(raw, &mut rules);
+            sample.last.push(raw.len() as u64);
             if interrupt.load(Ordering::Relaxed) { Taken::Stop } else { Taken::Yes }
         };
         let all = HeightRange::new(0, dir.chain().tip_height() + 1);
         dir.fetcher(interrupt).fetch(all, &mut look).map_err(SyncError::from)?;
         stop_if(interrupt)?;
-        sample.read_seconds = (begun.elapsed().as_secs_f64() - sample.check_seconds).max(0.0);
-        sample.whole = true;
         Ok(sample)
+    }
+
+    /// Reads all files, to know how fast that is.
+    fn read_all(&mut self, files: &BlockFiles, interrupt: &AtomicBool) -> Result<(), Failure> {
+        let (begun, mut buffer) = (Instant::now(), Vec::new());
+        for file in files.files() {
+            for offset in (0..file.length).step_by(STRETCH_BYTES as usize) {
+                stop_if(interrupt)?;
+                if begun.elapsed() > TIME_MAX {
+                    return Ok(());
+                }
+                self.read(files, file, offset, &mut buffer)?;
+            }
+        }
+        Ok(())
     }
 
     /// Looks at blocks for some seconds.
@@ -112,6 +145,11 @@ impl Sample {
         let mut sample = Self::default();
         let (mut rules, mut buffer) = (Rules::new(params, verifier), Vec::new());
         let stretches = STRETCHES.min(total.div_ceil(STRETCH_BYTES)).max(1);
+        if let Some(file) = files.files().last() {
+            let offset = file.length.saturating_sub(STRETCH_BYTES);
+            sample.read(files, file, offset, &mut buffer)?;
+            sample.note_last(&buffer, params);
+        }
         // The last ones first: blocks of today are most of what there is to do.
         for index in (0..stretches).rev() {
             stop_if(interrupt)?;
@@ -143,13 +181,16 @@ impl Sample {
         let length = STRETCH_BYTES.min(file.length - offset);
         buffer.clear();
         buffer.resize(length as usize, 0);
-        let begun = Instant::now();
-        let read = File::open(&file.path).and_then(|it| it.read_exact_at(buffer, offset));
-        read.map_err(|error| Failure::io(&file.path, error))?;
-        self.read_seconds += begun.elapsed().as_secs_f64();
-        self.read_bytes += length;
+        self.reading.read(file, offset, buffer)?;
         files.obfuscation().apply(buffer, offset);
         Ok(())
+    }
+
+    /// Notes how large the blocks are that come last.
+    fn note_last(&mut self, mut stretch: &[u8], params: &Params) {
+        while let Some(raw) = next_block(&mut stretch, params.network.magic()) {
+            self.last.push(raw.len() as u64);
+        }
     }
 
     /// Checks the blocks of a stretch that it has whole.
@@ -163,7 +204,7 @@ impl Sample {
     fn check_block(&mut self, raw: &[u8], rules: &mut Rules<'_>) {
         let Rules { params, verifier, checker, layout } = rules;
         let Ok(view) = layout.read(raw) else { return };
-        let (hash, inputs, outputs) = (view.hash(), view.input_count(), view.output_count());
+        let (hash, inputs) = (view.hash(), view.input_count());
         let can_be_spent = view.txs().flat_map(|tx| tx.outputs());
         let made = can_be_spent.filter(|output| !is_unspendable(output.script())).count();
         let context =
@@ -174,22 +215,53 @@ impl Sample {
             self.check_seconds += begun.elapsed().as_secs_f64();
             self.bytes += raw.len() as u64;
             self.inputs += inputs as u64;
-            self.outputs += outputs as u64;
             // A coinbase spends nothing, and that of the genesis block makes nothing.
             self.spent += (inputs as u64).saturating_sub(1);
             self.made += if hash == params.genesis_hash { 0 } else { made as u64 };
         }
     }
 
-    /// How many coins the chain leaves, where that is known.
-    pub(super) fn coins(&self) -> Option<u64> {
-        self.whole.then(|| self.made.saturating_sub(self.spent))
+    /// Whether every block was looked at, so that coins are counted.
+    pub(super) fn is_whole(&self) -> bool {
+        self.whole
     }
 
-    /// Outputs of a chain of so many bytes.
-    pub(super) fn outputs(&self, block_bytes: u64) -> u64 {
-        let outputs = u128::from(self.outputs) * u128::from(block_bytes) / u128::from(self.bytes);
-        outputs.try_into().unwrap_or(u64::MAX)
+    /// How many coins a chain of so many bytes leaves: those that its blocks make, less those that they spend.
+    pub(super) fn coins(&self, block_bytes: u64) -> u64 {
+        let stay = self.made.saturating_sub(self.spent);
+        match self.whole {
+            true => stay,
+            false => self.scaled(stay.max(self.made / 100 * STAY_PERCENT), block_bytes),
+        }
+    }
+
+    /// What a chain of so many bytes has, where the blocks that were looked at have so much.
+    fn scaled(&self, of_sample: u64, block_bytes: u64) -> u64 {
+        let all = u128::from(of_sample) * u128::from(block_bytes) / u128::from(self.bytes.max(1));
+        all.try_into().unwrap_or(u64::MAX)
+    }
+
+    /// What is known of the blocks of a chain of so many bytes.
+    pub(super) fn blocks(&self, block_bytes: u64) -> Blocks {
+        Blocks {
+            bytes: block_bytes,
+            undo_bytes: self.scaled(self.spent.saturating_mul(UNDO_COIN_BYTES), block_bytes),
+            made: self.scaled(self.made, block_bytes),
+            spent: self.scaled(self.spent, block_bytes),
+            last_bytes: self.last_bytes(LAST_BLOCKS).min(block_bytes),
+            recent_bytes: self.last_bytes(UNDO_BLOCKS).min(block_bytes),
+        }
+    }
+
+    /// Bytes of the last so many blocks.
+    fn last_bytes(&self, count: u64) -> u64 {
+        let seen = self.last.iter().rev().take(count as usize);
+        let (known, bytes) = (seen.len() as u64, seen.sum::<u64>());
+        match known {
+            _ if known == count || self.whole => bytes,
+            0 => count * LARGEST_BLOCK,
+            _ => bytes / known * count,
+        }
     }
 
     /// Seconds in which one core checks so many bytes of such blocks.
@@ -198,13 +270,13 @@ impl Sample {
     }
 
     /// How long a run takes with so many threads on so many cores.
-    pub(super) fn seconds(
+    pub(super) fn time(
         &self,
         block_bytes: u64,
         takes: Takes,
         threads: usize,
         cores: usize,
-    ) -> f64 {
+    ) -> Time {
         let inputs = block_bytes as f64 / self.bytes as f64 * self.inputs as f64;
         let scripts = if takes.scripts { inputs * SCRIPTS_SECONDS } else { 0.0 };
         let check = self.check_seconds_of(block_bytes);
@@ -212,18 +284,22 @@ impl Sample {
         let alone = check * takes.alone;
         let threads = if takes.alone > 0.0 { threads.max(cores.min(threads + 1)) } else { threads };
         let side_by_side = 1.0 + GAIN * (threads as f64 - 1.0);
-        let read = self.read_seconds / self.read_bytes as f64 * block_bytes as f64 * takes.passes;
-        (cpu / side_by_side).max(alone).max(read)
+        let rate = self.reading.bytes_per_second();
+        let read = rate.map_or(0.0, |rate| block_bytes as f64 / rate * takes.passes);
+        let seconds = (cpu / side_by_side).max(alone).max(read);
+        Time { seconds, is_least: rate.is_none() }
     }
 
     /// What is to be told of the machine.
     pub(super) fn words(&self, threads: usize) -> String {
-        let rate = |count: u64, seconds: f64| bytes((count as f64 / seconds.max(1e-9)) as u64);
-        format!(
-            "{threads} threads; one checks {}/s of these blocks; {}/s are read",
-            rate(self.bytes, self.check_seconds),
-            rate(self.read_bytes, self.read_seconds)
-        )
+        let check = bytes((self.bytes as f64 / self.check_seconds.max(1e-9)) as u64);
+        let disk = match self.reading.bytes_per_second() {
+            Some(rate) => format!("the disk gives {}/s", bytes(rate as u64)),
+            None => "the disk was not measured".to_owned(),
+        };
+        let threads =
+            if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") };
+        format!("{threads}; one checks {check}/s of these blocks; {disk}")
     }
 }
 
@@ -282,12 +358,14 @@ mod tests {
         let files = fixture();
         let sample = Sample::take(&files, Params::of(Network::Main), None, &never).unwrap();
         // All of them fit into the first stretch.
-        assert_eq!(sample.read_bytes, files.bytes_total());
         assert_eq!(sample.bytes + 8 * 4522, files.bytes_total());
-        assert!(sample.outputs >= 4522 && sample.inputs > 0, "{sample:?}");
-        assert_eq!(sample.outputs(sample.bytes), sample.outputs);
-        assert_eq!(sample.outputs(3 * sample.bytes), 3 * sample.outputs);
-        assert_eq!(sample.coins(), None, "blocks beside the chain may be among them");
+        assert!(sample.inputs > 0 && !sample.is_whole(), "{sample:?}");
+        assert_eq!(sample.coins(sample.bytes), 4_348);
+        assert_eq!(sample.coins(3 * sample.bytes), 3 * 4_348);
+        let blocks = sample.blocks(sample.bytes);
+        assert_eq!((blocks.made - blocks.spent, blocks.bytes), (4_348, sample.bytes));
+        assert_eq!(sample.last.len(), 4522);
+        assert!(blocks.last_bytes < blocks.recent_bytes && blocks.recent_bytes < blocks.bytes);
         let other = Sample::take(&files, Params::of(Network::Signet), None, &never).unwrap_err();
         assert!(other.message.contains("--chain"), "{}", other.message);
     }
@@ -300,17 +378,18 @@ mod tests {
             (Network::Regtest, "regtest-315/regtest/blocks", 20_326),
         ] {
             let (params, never) = (Params::of(chain), AtomicBool::new(false));
+            let blocks = fixtures.join(blocks);
+            let files = BlockFiles::open(&blocks, chain.magic()).unwrap();
             let dir = BlocksDir::open(
-                &fixtures.join(blocks),
+                &blocks,
                 params,
                 4_000_000_000,
                 UseIndex::IfPresent,
                 &Silent,
                 &never,
             );
-            let sample = Sample::of_all(&dir.unwrap(), params, None, &never).unwrap();
-            assert_eq!(sample.coins(), Some(coins));
-            assert_eq!(sample.bytes, sample.read_bytes);
+            let sample = Sample::of_all(&files, &dir.unwrap(), params, None, &never).unwrap();
+            assert_eq!(sample.coins(0), coins);
         }
     }
 
@@ -319,30 +398,35 @@ mod tests {
         let sample = Sample {
             bytes: 1_000,
             inputs: 10,
-            outputs: 10,
             check_seconds: 1.0,
-            read_bytes: 1_000,
-            read_seconds: 0.5,
+            reading: Reading::of(1_000, 0.5),
             ..Sample::default()
         };
+        let seconds =
+            |bytes, takes, threads, cores| sample.time(bytes, takes, threads, cores).seconds;
         let about = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
         let takes =
             |scripts, passes| Takes { work: 2.0, alone: 0.0, scripts, passes, written: 0.0 };
-        about(sample.seconds(10_000, takes(false, 1.0), 1, 8), 20.0);
-        about(sample.seconds(10_000, takes(true, 1.0), 1, 8), 20.0 + 100.0 * SCRIPTS_SECONDS);
-        about(sample.seconds(10_000, takes(false, 1.0), 2, 8), 20.0 / (1.0 + GAIN));
-        about(sample.seconds(10_000, takes(false, 2.0), 1_000, 8), 10.0);
+        about(seconds(10_000, takes(false, 1.0), 1, 8), 20.0);
+        about(seconds(10_000, takes(true, 1.0), 1, 8), 20.0 + 100.0 * SCRIPTS_SECONDS);
+        about(seconds(10_000, takes(false, 1.0), 2, 8), 20.0 / (1.0 + GAIN));
+        about(seconds(10_000, takes(false, 2.0), 1_000, 8), 10.0);
+        // Where nothing came from a disk, that it may take longer is said.
+        let unknown = Sample { reading: Reading::default(), ..sample.clone() };
+        let time = unknown.time(10_000, takes(false, 2.0), 1_000, 8);
+        assert!(time.is_least && time.seconds < 0.1, "{time:?}");
+        assert!(!sample.time(10_000, takes(false, 2.0), 1_000, 8).is_least);
         let written = Takes { written: 5.0, ..takes(false, 1.0) };
-        about(sample.seconds(10_000, written, 1, 8), 25.0);
+        about(seconds(10_000, written, 1, 8), 25.0);
         about(sample.check_seconds_of(10_000), 10.0);
         // However many threads there are, one of them has its part to do.
         let in_order = Takes { alone: 1.5, ..takes(false, 1.0) };
-        about(sample.seconds(10_000, in_order, 1, 1), 20.0);
-        about(sample.seconds(10_000, in_order, 1_000, 1_000), 15.0);
+        about(seconds(10_000, in_order, 1, 1), 20.0);
+        about(seconds(10_000, in_order, 1_000, 1_000), 15.0);
         // It goes on beside the others where there is a core for it.
         let little = Takes { alone: 0.1, ..in_order };
-        about(sample.seconds(10_000, little, 1, 8), 20.0 / (1.0 + GAIN));
-        about(sample.seconds(10_000, little, 2, 2), 20.0 / (1.0 + GAIN));
+        about(seconds(10_000, little, 1, 8), 20.0 / (1.0 + GAIN));
+        about(seconds(10_000, little, 2, 2), 20.0 / (1.0 + GAIN));
     }
 
     #[test]

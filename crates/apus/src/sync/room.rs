@@ -5,7 +5,7 @@
 use super::{Job, JobSource};
 use crate::args::SinkArg;
 use crate::aside::bytes_in;
-use crate::plan::{Needs, Set, Way, tell_little_room};
+use crate::plan::{Blocks, Needs, Set, Way, tell_little_room};
 use crate::workdir::WorkFolder;
 use apus_datadir::BlockFiles;
 use apus_sync::{DatadirBlocks, Engine, Event, Observer};
@@ -35,7 +35,7 @@ pub(super) fn warn(job: &Job<'_>, work_path: &Path, observer: &dyn Observer) {
         None => Set::of_chainstate(old.unwrap_or_default()),
     };
     let needs = Needs {
-        block_bytes: files.bytes_total(),
+        blocks: Blocks::of_size(files.bytes_total()),
         way,
         set,
         outputs: job.outputs,

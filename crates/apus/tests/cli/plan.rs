@@ -16,20 +16,22 @@ fn a_plan_says_what_a_run_takes_and_writes_nothing() {
         "regtest: ",
         "of blocks in 1 file\n",
         "2 threads; one checks",
-        "memory",
-        "for progress, which goes again, ",
-        "for the data directory, ",
+        "way             disk        memory      time                   fits\n",
+        "with hints      ",
+        "without hints   ",
+        "  yes  <- this run\nin order        ",
+        "for progress, which goes again\n",
+        "for the data directory\n",
         "for the snapshot",
-        "every script run  <- this run",
-        "There is enough of everything.",
+        "There is enough of everything without hints.",
     ];
     let ended = ended.says(&parts);
     assert_eq!(ended.stderr, "");
     assert_eq!(desk.names(""), before);
     let hinted = desk.apus("plan --blocksdir blocks --hints snapshot:node.dat --out snapshot:s");
-    hinted.succeeds().says(&["some 20,326: ", "with hints  <- this run"]);
+    hinted.succeeds().says(&["some 20,326: ", "There is enough of everything with hints."]);
     let ordered = desk.apus("plan --blocksdir blocks --engine utxo").succeeds();
-    ordered.says(&["for progress, which goes again", "every script run, in order  <- this run"]);
+    ordered.says(&["for progress, which goes again", "There is enough of everything in order."]);
 }
 
 /// What a node says of them is known.
@@ -78,18 +80,22 @@ fn a_plan_says_which_files_are_missing() {
     said(&ended.stderr, &["warning: blk00001.dat is not in the folder"]);
 }
 
-/// Only some chains have a block up to which scripts are taken for valid.
+/// Each way has a line, and the one that the options ask for is marked.
 #[test]
-fn a_plan_knows_which_scripts_are_run() {
+fn a_plan_marks_the_way_that_the_options_ask_for() {
     let desk = Desk::with(MAIN);
-    let chosen = |line: &str, way: &str| {
+    for (line, way) in [
+        ("", "without hints "),
+        ("--validation full", "without hints "),
+        ("--engine utxo", "in order "),
+        ("--hints msb.hints", "with hints "),
+    ] {
         let plan = desk.apus(&format!("plan --blocksdir blocks {line}")).succeeds();
-        plan.says(&[&format!(" {way}  <- this run")]);
-    };
-    chosen("", "without hints");
-    chosen("--engine utxo", "without hints, in order");
-    chosen("--validation full", "every script run");
-    chosen("--hints msb.hints", "with hints");
+        let marked = plan.stdout.lines().filter(|line| line.ends_with("yes  <- this run"));
+        let marked: Vec<&str> = marked.collect();
+        assert!(marked.len() == 1 && marked[0].starts_with(way), "{}", plan.stdout);
+        assert!(plan.stdout.lines().all(|line| line.chars().count() < 80), "{}", plan.stdout);
+    }
 }
 
 #[test]
@@ -107,12 +113,22 @@ fn what_is_too_little_is_named() {
     let desk = Desk::with(REGTEST);
     // More than any machine has.
     let line = "plan --blocksdir blocks --dbcache 1048576";
-    desk.apus(line).fails(3, &["too little: memory, for which --dbcache "]);
+    desk.apus(line).fails(3, &["too little for any way\n", "for which --dbcache ", " would do"]);
     // Claims more coins than any disk takes; what a file of its length can hold at most counts.
     desk.edit("node.dat", |bytes| bytes[43..51].copy_from_slice(&u64::MAX.to_le_bytes()));
     fs::File::options().write(true).open(desk.path("node.dat")).unwrap().set_len(1 << 43).unwrap();
     let line = "plan --blocksdir blocks --hints snapshot:node.dat --out chainstate:cs";
-    desk.start(line).wait().fails(3, &["too little: disk at ", "progress can be on another disk"]);
+    let words = ["too little for any way\n", "with hints: disk at ", " would do, and progress can be "];
+    desk.start(line).wait().fails(3, &words);
+}
+
+/// Hints lead to no undo data, which a node with all blocks needs; the other ways fit.
+#[test]
+fn a_way_that_does_not_fit_says_what_would_do() {
+    let desk = Desk::with(REGTEST);
+    let plan = desk.apus("plan --blocksdir blocks --out datadir:node").succeeds();
+    let words = ["Too little with hints: undo data", "There is enough of everything without hints."];
+    plan.says(&words);
 }
 
 #[test]
@@ -144,8 +160,7 @@ fn coins_on_servers_take_no_disk_here() {
         desk.apus(&format!("plan --blocksdir blocks {coins} {line}"))
     };
     let ended = plan("--engine utxo --out snapshot:s").succeeds();
-    let ended = ended.says(&["servers ", "0 B for progress", "cannot be foreseen"]);
-    assert!(!ended.stdout.contains("about "), "{}", ended.stdout);
+    ended.says(&["servers ", "0 B for progress", "in order        ", "cannot be foreseen"]);
     plan("").fails(1, &["--engine utxo"]);
 }
 
@@ -176,7 +191,7 @@ fn size(plan: &str, line: &str) -> f64 {
 /// On a chain that is shaped like today's: what coins take beside blocks differs much between chains.
 #[cfg(feature = "bench")]
 #[test]
-fn a_run_takes_no_more_than_was_planned() {
+fn a_run_takes_what_was_planned() {
     let desk = Desk::empty();
     desk.apus("bench chain make --blocks 20 --out chain").succeeds();
     let manifest = desk.json("chain/manifest.json");
@@ -197,7 +212,8 @@ fn a_run_takes_no_more_than_was_planned() {
         // Scripts take nearly all of the time, so they run once.
         let assumed = if number == 0 { "0" } else { assumed };
         let plan = desk.apus(&format!("plan {what}")).succeeds().stdout;
-        let (disk, memory) = (size(&plan, "disk "), size(&plan, "memory "));
+        let disk = size(&plan, "disk of this run");
+        let memory = ((4 + 100) << 20) as f64;
         let report = format!("report-{number}.json");
         let mut run = desk.start(&format!("sync {what} --assumevalid {assumed} --report {report}"));
         let mut peak = 0;
@@ -207,7 +223,8 @@ fn a_run_takes_no_more_than_was_planned() {
         });
         run.wait().succeeds();
         let peak = peak.max(on_disk(&desk.path("o"))) as f64;
-        assert!(peak > 0.0 && peak <= disk, "{hints} {out}: {peak} of {disk} bytes of disk");
+        let is_near = peak <= 1.5 * disk && disk <= 1.5 * peak;
+        assert!(is_near, "{hints} {out}: {peak} of {disk} bytes of disk");
         let rss = desk.json(&report)["rss_peak_bytes"].as_f64().unwrap();
         assert!(rss <= memory, "{hints} {out}: {rss} of {memory} bytes of memory");
         fs::remove_dir_all(desk.path("o")).unwrap();
