@@ -99,7 +99,7 @@ fn of_datadir(datadir: &Path) -> Option<Network> {
     if blocks.is_dir() {
         // Without block files it is the place of an index alone, and the folder's name tells.
         let named = || Network::ALL.into_iter().find(|chain| is_folder_of(datadir, *chain));
-        return network_of(&blocks).map_or_else(|_| named(), |held| held);
+        return network_of(&blocks).unwrap_or_else(|_| named());
     }
     let mut chains = Network::ALL.into_iter().filter(|chain| has(datadir, *chain));
     chains.next().filter(|_| chains.next().is_none())

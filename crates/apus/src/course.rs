@@ -453,5 +453,26 @@ impl Course {
     }
 }
 
+/// Whether a phase may take headers or blocks of peers.
+pub(crate) fn takes_of_peers(phase: Phase) -> bool {
+    takes_blocks(phase) || matches!(phase, Phase::Headers | Phase::Hints | Phase::Index)
+}
+
+/// Whether blocks are what a phase goes over.
+pub(crate) fn takes_blocks(phase: Phase) -> bool {
+    matches!(phase, Phase::Blocks | Phase::Connect | Phase::Spends | Phase::Survey)
+}
+
+/// Seconds as people say them.
+pub(crate) fn duration(seconds: f64) -> String {
+    let seconds = seconds.round() as u64;
+    match seconds {
+        ..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min {:02} s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{} h {:02} min", seconds / 3600, seconds / 60 % 60),
+        _ => format!("{} d {} h", seconds / 86_400, seconds / 3600 % 24),
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -9,10 +9,10 @@ mod shell;
 pub(crate) use access::reach;
 pub(crate) use conf::NodeConf;
 pub(crate) use place::Node;
-pub(crate) use shell::start_command;
+pub(crate) use shell::{quoted, start_command};
 
 use crate::failure::Failure;
-use apus_chain::{BlockHash, Network};
+use apus_chain::Network;
 use apus_datadir::{
     BlkError, BlockFiles, BlocksFolder, chain_folder, network_of, read_index_flags,
 };

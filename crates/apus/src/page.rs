@@ -10,9 +10,8 @@ use crate::interrupt;
 use crate::machine::{Machine, rss_bytes};
 use crate::metrics;
 use crate::print;
-use crate::render::stalled;
 use crate::version;
-use crate::watched::{Ended, Shared, Watched, lock};
+use crate::watched::{Ended, Shared, Stall, Watched, lock};
 use apus_web::{Board, Options, Server, Token, WebError};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -145,7 +144,7 @@ fn state(watched: &Watched, machine: &Machine) -> Value {
         "began": watched.began(), "seconds": watched.ended_seconds(),
         "state": watched.word(), "fraction": fraction, "left_seconds": watched.course.left_seconds(),
         "limited_by": watched.limited_by(),
-        "quiet_seconds": watched.quiet_seconds(), "stalled": watched.stall().map(stalled),
+        "quiet_seconds": watched.quiet_seconds(), "stalled": watched.stall().map(Stall::to_json),
         "rate": {"blocks": blocks, "bytes": bytes},
         "coins": watched.coins,
         "chain_found": watched.chain_found.map(|(height, tip)| {

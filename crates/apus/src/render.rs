@@ -6,10 +6,11 @@ mod line;
 mod watch;
 
 pub(crate) use bar::Bar;
-pub(crate) use line::{Canvas, duration};
+pub(crate) use line::Canvas;
 pub(crate) use watch::Watch;
 
 use crate::allocator;
+use crate::course::{takes_blocks, takes_of_peers};
 use crate::interrupt;
 use crate::log::Log;
 use crate::machine::{cpu_seconds, rss_bytes};
@@ -430,7 +431,7 @@ impl<'a> Renderer<'a> {
                     "run_left_seconds": watched.course.left_seconds(),
                     "blocks_rate": rate.blocks, "bytes_rate": rate.bytes,
                     "limited_by": watched.limited_by(),
-                    "stalled": watched.stall().map(stalled),
+                    "stalled": watched.stall().map(Stall::to_json),
                     "blocks": progress.blocks, "blocks_total": progress.blocks_total,
                     "bytes": progress.bytes, "bytes_total": progress.bytes_total,
                     "coins": progress.coins, "rss_bytes": rss_bytes()
@@ -565,16 +566,6 @@ fn in_files(files: &str, index: bool) -> String {
     format!("{files}, found {how}")
 }
 
-/// Whether a phase may take headers or blocks of peers.
-pub(crate) fn takes_of_peers(phase: Phase) -> bool {
-    takes_blocks(phase) || matches!(phase, Phase::Headers | Phase::Hints | Phase::Index)
-}
-
-/// Whether blocks are what a phase goes over.
-fn takes_blocks(phase: Phase) -> bool {
-    matches!(phase, Phase::Blocks | Phase::Connect | Phase::Spends | Phase::Survey)
-}
-
 impl Observer for Renderer<'_> {
     fn event(&self, event: Event) {
         // Segments are told by all threads, and nothing but the page shows them.
@@ -631,11 +622,6 @@ impl Observer for Renderer<'_> {
             }
         }
     }
-}
-
-/// A stall for programs.
-pub(crate) fn stalled(stall: Stall) -> serde_json::Value {
-    serde_json::json!({"seconds": stall.seconds, "waits_for": stall.waits_for})
 }
 
 fn peers_json(status: &NetworkStatus) -> serde_json::Value {

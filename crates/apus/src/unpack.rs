@@ -9,13 +9,13 @@ mod source;
 
 use crate::failure::{Failure, IO};
 use apus_datadir::free_bytes;
+use apus_storage::create_private_file;
 use formats::Packing;
 use source::Source;
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -70,7 +70,7 @@ impl Input {
         let path = &self.named;
         let kind = fs::metadata(path).map_err(|error| Failure::opening(path, &error))?;
         if kind.is_dir() {
-            return Err(Failure::usage(format!("{} is a folder: name a file", path.display())));
+            return Err(Failure::io(path, "it is a folder: name a file"));
         }
         if !kind.is_file() {
             return Ok(false);
@@ -101,12 +101,17 @@ impl Input {
     ) -> Result<T, Failure> {
         let named = self.path();
         let mut source = Source::open(named, interrupt);
-        let packing = source.packing().map_err(|error| Failure::io(named, error))?;
+        let stopped = |failure: Failure| match interrupt.load(Ordering::Relaxed) {
+            true => Failure::interrupted(),
+            false => failure,
+        };
+        let packing = source.packing().map_err(|error| stopped(Failure::io(named, error)))?;
         let result = read(BufReader::with_capacity(1 << 20, formats::reader(packing, &mut source)));
         result.map_err(|failure| match packing {
             Some(packing) if failure.code == IO => {
                 failed(named, packing, &source, failure.message, interrupt)
             }
+            None if failure.code == IO => stopped(failure),
             _ => failure,
         })
     }
@@ -126,9 +131,7 @@ impl Unpacked {
     fn create(folder: &Path) -> Result<Self, Failure> {
         let path = folder.join(format!(".apus-{}.unpacked", std::process::id()));
         let making = |error| Failure::making(&path, &error, "name another --workdir");
-        let options =
-            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).clone();
-        let file = options.open(&path).map_err(making)?;
+        let file = create_private_file(&path).map_err(making)?;
         let by_number = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         if !by_number.exists() {
             return Ok(Self { path: path.clone(), file, name: Some(path) });

@@ -8,7 +8,7 @@ use crate::files::{expect_apart, expect_not_in, expect_writable};
 use crate::interrupt::watch_signals;
 use crate::machine::{Machine, clock, cpu_seconds, rss_peak_bytes, threads};
 use crate::node::{Node, expect_folders};
-use crate::plan::{self, Needs, Set};
+use crate::plan::{self, Blocks, Needs, Set};
 use crate::print;
 use crate::render::{Record, Renderer, Watch};
 use crate::report::{
@@ -68,7 +68,8 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     // Twice: the first time nothing is made in a folder of another kind, the second time nobody else can.
     expect_work_folder(&work)?;
     let begun = has_verify_progress(&work);
-    let room = if begun { None } else { Some(expect_room(args, &folder, &blocks.files, &work, threads)?) };
+    let room =
+        if begun { None } else { Some(expect_room(args, &folder, &blocks.files, &work, threads)?) };
     let locked = WorkFolder::open(&work)?;
     let own = expect_work_folder(&work).and_then(|()| locked.expect_own_content());
     own.inspect_err(|_| locked.leave())?;
@@ -153,7 +154,7 @@ fn expect_room(
     let block_bytes = files.map_or(0, |files| files.bytes_total());
     let copy = [SinkArg::Snapshot(work.join("coins.dat"))];
     let needs = Needs {
-        block_bytes,
+        blocks: Blocks::of_size(block_bytes),
         way: plan::Way::Hints,
         set: Set::of_chainstate(bytes_in(&folder.join("chainstate"))),
         outputs: &copy,
@@ -168,7 +169,7 @@ fn expect_room(
 fn room_for(needs: &Needs<'_>) -> Result<Vec<Event>, Failure> {
     let mut told = Vec::new();
     for disk in needs.disks()? {
-        let (needed, free) = (disk.needed().max(ROOM_LEAST), disk.free);
+        let (needed, free) = (disk.asked().max(ROOM_LEAST), disk.free);
         if free < needed {
             return Err(Failure::new(
                 IO,
@@ -183,7 +184,7 @@ fn room_for(needs: &Needs<'_>) -> Result<Vec<Event>, Failure> {
             ));
         }
         told.push(Event::DiskNeeded { what: DiskUse::Progress, bytes: needed, free });
-        let to_find = mergesync_disk_bytes(needs.block_bytes, needs.memory_bytes, needs.threads);
+        let to_find = mergesync_disk_bytes(needs.blocks.bytes, needs.memory_bytes, needs.threads);
         if free < to_find {
             told.push(Event::Warning(Warning::LittleRoomToFind { needed: to_find, free }));
         }
@@ -434,7 +435,7 @@ mod tests {
         let workdir = desk.path().join("new");
         let copy = [SinkArg::Snapshot(workdir.join("coins.dat"))];
         let needs = |coins, block_bytes| Needs {
-            block_bytes,
+            blocks: Blocks::of_size(block_bytes),
             way: plan::Way::Hints,
             set: Set { coins },
             outputs: &copy,

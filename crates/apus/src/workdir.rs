@@ -6,8 +6,8 @@ use apus_chain::Network;
 use apus_storage::lock::FolderLock;
 use apus_storage::place::{Names, try_opened};
 use apus_storage::{
-    DirStorage, NotOwn, Storage, create_private_dir, expect_own_folder, find_of_others,
-    follow_own_links, read_whole, write_atomically,
+    DirStorage, NotOwn, create_private_dir, expect_own_folder, find_of_others, follow_own_links,
+    read_whole, write_atomically,
 };
 use apus_sync::{
     COINS, ENDED, FOREST, GONE, HINTS, IoError, LOCK, POSITIONS, RECORD, SyncError, UsageError,

@@ -64,11 +64,9 @@ pub use header_tree::{
 pub use height::{Height, HeightRange};
 pub use merkle::{Merkle, MerkleScratch, merkle_root};
 pub use muhash::{MuHash, MuHashBatch, MuHashError};
-pub use network::{Network, UnknownNetwork};
+pub use network::{Network, SignetMagic, UnknownNetwork};
 pub use outpoint::{OutPoint, sort_vouts, vout_order, vouts_ascend};
-pub use params::{
-    AssumeUtxo, BIP34_IMPLIES_BIP30_LIMIT, KnownBlock, OtherSignet, Params, SignetMagic,
-};
+pub use params::{AssumeUtxo, BIP34_IMPLIES_BIP30_LIMIT, KnownBlock, OtherSignet, Params};
 pub use read::{
     COMPACT_SIZE_MAX, ReadError, Reader, extend_short, write_compact_size, write_varint,
 };

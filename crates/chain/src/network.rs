@@ -1,6 +1,24 @@
 //! [`Network`]: which of Bitcoin's chains, under the names that Core's `-chain` takes.
 
-use crate::params::{Params, SignetMagic};
+use std::sync::OnceLock;
+
+/// The signet of one's own that this process knows.
+static OWN_SIGNET: OnceLock<Network> = OnceLock::new();
+
+/// The magic of a signet of one's own, which follows from its challenge.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct SignetMagic([u8; 4]);
+
+impl SignetMagic {
+    pub(crate) const fn new(bytes: [u8; 4]) -> Self {
+        Self(bytes)
+    }
+
+    /// The four bytes.
+    pub const fn bytes(self) -> [u8; 4] {
+        self.0
+    }
+}
 
 use core::fmt;
 use core::str::FromStr;
@@ -77,7 +95,12 @@ impl Network {
 
 impl Network {
     fn own_signet() -> Option<Self> {
-        Params::known_signet().map(|params| params.network)
+        OWN_SIGNET.get().copied()
+    }
+
+    /// From now on this signet of one's own is found by its magic and its name.
+    pub(crate) fn make_known(self) -> Self {
+        *OWN_SIGNET.get_or_init(|| self)
     }
 }
 

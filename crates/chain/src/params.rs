@@ -7,7 +7,7 @@
 mod networks;
 mod own_signet;
 
-pub use own_signet::{OtherSignet, SignetMagic};
+pub use own_signet::OtherSignet;
 
 use crate::hashes::BlockHash;
 use crate::header::Header;

@@ -123,7 +123,7 @@ struct Peer {
     /// Messages since the last one whose headers connected.
     unconnecting: u32,
     /// Those of its headers that the clock alone kept out, when it last sent some.
-    early: Option<EarlyChain>,
+    early: Option<Box<EarlyChain>>,
 }
 
 /// The peer that has the run, and by when it has to be done.

@@ -20,7 +20,7 @@ pub mod place;
 
 pub use made::{
     create_output_dir, create_private_dir, open_or_create, open_own_file, open_to_append,
-    open_to_lock, publish_file, replace_file,
+    open_to_lock, publish_file, publish_new_private_file, replace_file,
 };
 pub use new::{create_file, create_private_file, make_private_dir, parent};
 pub use owned::{

@@ -159,5 +159,20 @@ pub fn publish_file(path: &Path, draft: &Path, bytes: &[u8]) -> io::Result<()> {
     crate::place::sync_names_of(parent(path))
 }
 
+/// The same of a new file that is for its owner alone. Another program may make it at the same time: then that one's
+/// stays, and the answer is false.
+pub fn publish_new_private_file(path: &Path, draft: &Path, bytes: &[u8]) -> io::Result<bool> {
+    let mut file = replace_private_file(draft)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    let placed = fs::hard_link(draft, path);
+    fs::remove_file(draft)?;
+    match placed {
+        Ok(()) => crate::place::sync_names_of(parent(path)).map(|()| true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -3,11 +3,12 @@
 
 use crate::error::{InvalidBlock, NoWayOn, SourceError, SyncError, UsageError};
 use crate::folder::FolderKind;
+use crate::node_tip::NodeTip;
 use crate::progress::{ChainBy, Event, Observer, Phase, Silent};
 use crate::queue::JobQueue;
 use crate::request::{Memory, Request, Source, Stop};
 use crate::source::ChainSource;
-use crate::source::blocksdir::{BlocksDir, NodeTip, UseIndex};
+use crate::source::blocksdir::{BlocksDir, UseIndex};
 use crate::warning::Warning;
 use crate::workdir::invalid::{INVALID_MAX, InvalidBlocks};
 use apus_chain::{HeaderChain, KnownBlock};
@@ -173,19 +174,19 @@ fn files(
 /// Where a node's own coins would give way to older ones, unless the user said so.
 fn compare_with_node(
     request: &Request<'_>,
-    blocksdir: &Path,
+    blocks: &BlocksFolder,
     use_index: UseIndex,
     chain: &HeaderChain,
 ) -> Result<(), SyncError> {
     let replaced = request.folders.iter().find(|output| output.kind == FolderKind::Chainstate);
-    let beside = || blocksdir.parent().map(|folder| folder.join("chainstate"));
+    let beside = || blocks.home.parent().map(|folder| folder.join("chainstate"));
     let chainstate = match (use_index, replaced) {
         (UseIndex::Stated(_), _) => return Ok(()),
         (UseIndex::Connected { .. }, Some(output)) => Some(output.path.clone()),
         _ => beside(),
     };
     let Some(chainstate) = chainstate.filter(|folder| folder.is_dir()) else { return Ok(()) };
-    let Some(node) = NodeTip::beyond(chain, &chainstate, blocksdir, request.params) else {
+    let Some(node) = NodeTip::beyond(chain, &chainstate, &blocks.home, request.params) else {
         return Ok(());
     };
     if node.is_reached_by(chain) {

@@ -10,6 +10,7 @@ mod error;
 mod folder;
 mod job;
 mod mergesync;
+mod node_tip;
 pub mod numbers;
 mod open_files;
 mod pass;
@@ -41,6 +42,7 @@ pub use folder::{Drafted, draft_of, expect_draft, expect_not_planted, owner_out_
 pub use folder::{complete as complete_folders, is_unfinished as is_unfinished_folder};
 pub use job::{JobCopy, JobKey, JobStep};
 pub use mergesync::disk_bytes as mergesync_disk_bytes;
+pub use node_tip::NodeTip;
 pub use open_files::ask_for_open_files;
 pub use progress::{ChainBy, DiskUse, Event, Observer, Phase, Progress, Silent, Worker, Workers};
 pub use progress::{Segment, SegmentState};
@@ -59,7 +61,7 @@ pub use run::{
     discard_progress, expect_work_folder, give_up_progress, has_progress, keep_record, run,
 };
 pub use sink::ReadBack;
-pub use source::blocksdir::{BlockHead, BlocksDir, NodeTip, UseIndex};
+pub use source::blocksdir::{BlockHead, BlocksDir, UseIndex};
 pub use source::peers;
 pub use source::{BlockFetcher, BlockSource, ChainSource, GivenBlocks, Taken};
 pub use supply::outputs::{OutputsOfBlock, walk_outputs};

@@ -36,8 +36,8 @@ use crate::source::blocksdir::UseIndex;
 use crate::warning::Warning;
 use crate::workdir::names::LOCK;
 use apus_chain::{BlockHash, HeaderChain, KnownBlock, Params, ScriptVerifier};
-use apus_datadir::chainstate::{ChainstateError, SNAPSHOT_CHAINSTATE, read_node};
-use apus_datadir::{BlockFiles, BlocksFolder, read_index_flags};
+use apus_datadir::chainstate::{SNAPSHOT_CHAINSTATE, check_files};
+use apus_datadir::{BlockFiles, BlocksFolder, check_index_files};
 use apus_engine::pass::Counts;
 use apus_engine::swiftsync::CoinTotals;
 use apus_engine::swiftsync::aggregate::AggregateKind;
@@ -47,7 +47,6 @@ use apus_storage::{DirStorage, Storage, create_private_dir, write_atomically};
 use coins::{DRAFT, TAKEN};
 use finding::Findings;
 use index::NodeIndex;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -159,21 +158,13 @@ impl Verify<'_> {
         self.observer.event(Event::Warning(Warning::WrongAlready { what }));
     }
 
-    /// Tells at once what opening both databases of the node tells. What can be seen of their files in seconds belongs
+    /// Tells at once what the files of both databases of the node tell. What can be seen of their files in seconds belongs
     /// here; all of it is found again when they are read to their ends, and is a finding then.
     fn warn_of_databases(&self) {
-        let mut is_read = false;
-        let coins = read_node(&self.chainstate(), &mut |_, _| {
-            is_read = true;
-            ControlFlow::Break(())
-        });
-        if let Err(error) = coins
-            && !is_read
-            && !matches!(error, ChainstateError::NoBestBlock { coins: false, .. })
-        {
+        if let Err(error) = check_files(&self.chainstate()) {
             self.warn(error.to_string());
         }
-        if let Err(error) = read_index_flags(&self.blocksdir()) {
+        if let Err(error) = check_index_files(&self.blocksdir()) {
             self.warn(error.to_string());
         }
     }
@@ -341,7 +332,7 @@ pub fn look_at_index(request: &Verify<'_>) -> Result<Vec<Finding>, SyncError> {
     use FindingKind as Kind;
     let findings = Findings::default();
     if let Some(index) = NodeIndex::read(request, &findings)? {
-        let files = BlockFiles::open(&request.blocks(), request.params.network.magic());
+        let files = BlockFiles::open(request.blocks(), request.params.network.magic());
         index.compare_files(&files.map_err(SourceError::from)?, &findings);
         let chain = index.chain_to(&index.best);
         if let Some(chain) = &chain {

@@ -2,7 +2,7 @@
 
 use crate::error::{Gap, InvalidBlock};
 use crate::job::JobKey;
-use crate::source::blocksdir::NodeTip;
+use crate::node_tip::NodeTip;
 use apus_chain::{Height, HeightRange, KnownBlock, ScriptCheckReason, utc};
 use apus_p2p::network::{ClockDoubt, Refused};
 use std::fmt::{self, Display, Formatter};

@@ -159,6 +159,6 @@ mod tests {
         assert_eq!(guests.0.len(), ALL_MAX);
         assert!(guests.0.iter().any(|guest| guest.moved.last() > began + Duration::from_secs(900)));
         assert!((1..20).all(|of| addresses(&guests, of) <= OF_ADDRESS_MAX));
-        assert_eq!(addresses(&guests, 19), 8);
+        assert!((2..20).all(|of| addresses(&guests, of) >= ALL_MAX / 19 - 1), "all have a place");
     }
 }

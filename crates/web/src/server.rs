@@ -104,7 +104,8 @@ impl Server {
         let listener = StdListener::bind(address).map_err(refused)?;
         listener.set_nonblocking(true).map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
-        let runtime = Builder::new_current_thread().enable_all().build();
+        // Who has just come is looked for after each answer, so that nobody's many requests delay another's one.
+        let runtime = Builder::new_current_thread().enable_all().event_interval(1).build();
         let runtime = runtime.map_err(WebError::Thread)?;
         let (stop, stopped) = oneshot::channel();
         let asked = Arc::<Asked>::default();
@@ -195,8 +196,12 @@ async fn accept(listener: TcpListener, served: Arc<Served>) {
 async fn converse(line: Line, served: Arc<Served>) {
     let moved = line.moved();
     let service = service_fn(move |request| {
-        let answer = respond(&served, &request);
-        async move { Ok::<_, Infallible>(answer) }
+        let served = Arc::clone(&served);
+        async move {
+            // One answer at a time, then it is the next connection's turn.
+            tokio::task::yield_now().await;
+            Ok::<_, Infallible>(respond(&served, &request))
+        }
     });
     let conversation = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -22,19 +22,18 @@ Examples:
 Apus holds headers, blocks, undo data, block index and coins against each other
 and against every rule. It writes and locks nothing of the node's, which may run
 meanwhile. It copies the node's coins once, as they are on the disk, which is
-some way behind the tip; the copy takes as much disk as they do. It says how much
-it takes at most, and refuses where that is not free. It looks at the
+some way behind the tip; the copy takes as much disk as they do. It says how
+much it takes at most, and refuses where that is not free. It looks at the
 blocks above, and at those of other chains, one by one: by every rule, if their
 undo data are right. Of a node that has pruned its blocks only that can be done.
 What takes seconds comes first: the index, and what it says of files.
 
 Where something is wrong, Apus goes over all blocks once more to say what: a
 line for each kind, with file, offset, height and hash of the first, and what
-mends it. That takes disk for up to nine tenths of the blocks, or more time where
-this is not free. Exit code
-0: all is as it should be; 2: the node took an invalid block for valid; 4:
-something else is wrong; 3: it could not be read. Apus does not look at other
-indexes of the node, its wallets and its mempool.
+mends it. That takes disk for up to nine tenths of the blocks, or more time
+where this is not free. Exit code 0: all is as it should be; 2: the node took an
+invalid block for valid; 4: something else is wrong; 3: it could not be read.
+Apus does not look at other indexes of the node, its wallets and its mempool.
 
 A run that was interrupted or killed goes on where it stopped when you give the
 same command again, with the coins that it took at first.";

@@ -6,7 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Options of other programs that texts name.
-const OF_OTHERS: [&str; 3] = ["flatutreexoproofindex", "no-default-features", "release"];
+const OF_OTHERS: [&str; 5] =
+    ["cluster", "features", "flatutreexoproofindex", "no-default-features", "release"];
 
 /// Crates whose texts no user sees.
 const NOT_SEEN: [&str; 3] = ["testkit", "rig", "bench"];
@@ -24,7 +25,8 @@ fn sources() -> Vec<PathBuf> {
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).into_iter().flatten() {
             let path = entry.unwrap().path();
-            let is_test = path.ends_with("tests") || path.ends_with("tests.rs");
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let is_test = name == "tests" || name.ends_with("tests.rs");
             match path.is_dir() {
                 _ if is_test => {}
                 true => folders.push(path),
@@ -118,7 +120,8 @@ fn every_option_and_command_that_a_text_names_exists() {
             }
             for (at, _) in text.match_indices("`apus ") {
                 let mut command = &whole;
-                for word in text[at + 6..].split([' ', '`', '\n']).filter(|word| !word.is_empty()) {
+                let words = text[at + 6..].split('`').next().unwrap_or_default();
+                for word in words.split_whitespace() {
                     match command.find_subcommand(word) {
                         Some(inner) => command = inner,
                         None => {

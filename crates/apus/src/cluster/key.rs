@@ -7,10 +7,10 @@ use super::args::KeyArgs;
 use crate::failure::Failure;
 use crate::print;
 use apus_cluster::ClusterKey;
-use apus_storage::{create_private_dir, private_options};
+use apus_storage::{create_private_dir, publish_new_private_file};
 use std::env;
-use std::fs::{self, File};
-use std::io::{ErrorKind, Read, Write};
+use std::fs::File;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 /// Where the key itself may stand, as 64 hexadecimal digits.
@@ -106,20 +106,11 @@ fn make(path: &Path) -> Result<ClusterKey, Failure> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         create_private_dir(folder).map_err(failed)?;
     }
-    let mut file = private_options().write(true).create_new(true).open(&draft).map_err(failed)?;
-    let written = writeln!(file, "{text}").and_then(|()| file.sync_all());
-    // It is there whole, or not at all.
-    let placed = written.and_then(|()| fs::hard_link(&draft, path));
-    fs::remove_file(&draft).map_err(failed)?;
-    match placed {
-        Ok(()) => {
-            let place = path.display();
-            print::aside(format_args!(
-                "{place}: the key of the cluster, made just now; other machines that take part need a copy of this file"
-            ));
-        }
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(failed(error)),
+    if publish_new_private_file(path, &draft, format!("{text}\n").as_bytes()).map_err(failed)? {
+        let place = path.display();
+        print::aside(format_args!(
+            "{place}: the key of the cluster, made just now; other machines that take part need a copy of this file"
+        ));
     }
     read(path, File::open(path).map_err(failed)?)
 }

@@ -389,9 +389,10 @@ fn no_time_left_is_told_while_scripts_are_to_come() {
     course.progress(Phase::Join, 12.0, blocks(2, 2), BUSY);
     assert!(course.running().unwrap().left_seconds().is_some());
     assert_eq!(course.left_seconds(), None);
+    course.ended(Phase::Join, 12.0, 0, BUSY);
     course.started(Phase::Connect, 12.0);
     for second in 0..=10 {
-        course.progress(Phase::Connect, f64::from(12 + second), blocks(second.into(), 20), BUSY);
+        course.progress(Phase::Connect, (12 + second) as f64, blocks(second, 20), BUSY);
     }
     assert!((9.0..20.0).contains(&course.left_seconds().unwrap()));
 }

@@ -68,7 +68,7 @@ impl NodeConf {
         let chain = self.chain().unwrap_or(Network::Main).name();
         let of = |section: &str| self.values(section, "includeconf").0;
         let paths = of(chain).into_iter().chain(of(""));
-        paths.take(INCLUDED_MAX).map(|path| path_of(path)).collect()
+        paths.take(INCLUDED_MAX).map(path_of).collect()
     }
 
     /// The values of an option in a section, none of a line before one that negates it; and whether the last

@@ -35,7 +35,7 @@ pub(super) fn challenge_of(chain: Network) -> String {
 
 /// One word of a command, for a POSIX shell. Where a shell would make something of it, in single
 /// quotes, within which only these themselves mean anything.
-pub(super) fn quoted(word: &str) -> String {
+pub(crate) fn quoted(word: &str) -> String {
     // Letters of other scripts are no different from ours; their spaces are to some shells.
     let plain = |letter: char| letter.is_alphanumeric() || "%+,-./:=@_".contains(letter);
     if word.chars().all(plain) {

@@ -19,9 +19,9 @@ use std::path::{Path, PathBuf};
 const CHAINSTATE_COIN: u64 = 65;
 /// In a snapshot, with a txid for each transaction: 43 where a transaction has many, 70 on a chain of the first years.
 const SNAPSHOT_COIN: u64 = 60;
-/// In the runs of a work folder where memory holds most of them; and, with its place, in the runs of segments, and in the
+/// In the runs of a work folder; and at most, with its place, in the runs of segments, and in the
 /// longer ones that these are merged into where memory is little.
-const RUN_COIN: u64 = 40;
+const RUN_COIN: u64 = 35;
 const RUN_COIN_MOST: u64 = 120;
 
 /// Of a coin that is made or spent, in what is joined.
@@ -290,12 +290,14 @@ impl Needs<'_> {
         let (bytes, asked) = match self.way {
             Way::Hints => {
                 let most = set.coins.saturating_mul(RUN_COIN_MOST);
-                let is_held = most <= *memory_bytes;
-                (if is_held { set.coins.saturating_mul(RUN_COIN) } else { most }, most)
+                (set.coins.saturating_mul(RUN_COIN), most)
             }
             Way::Joins => {
                 let most = mergesync_disk_bytes(blocks.bytes, *memory_bytes, *threads);
                 let bytes = blocks.made.saturating_add(blocks.spent).saturating_mul(JOINED_COIN);
+                // Where memory does not hold them, what is joined lies beside what comes of it.
+                let is_held = bytes <= *memory_bytes;
+                let bytes = if is_held { bytes } else { bytes.saturating_mul(7) / 4 };
                 (if bytes > 0 { bytes.min(most) } else { most }, most)
             }
             Way::InOrder => {

@@ -5,10 +5,10 @@ use super::sample::{Sample, Time};
 use super::times::time;
 use super::{Place, is_assumed_valid};
 use crate::args::{PlanArgs, SinkArg, Validation};
+use crate::course::duration;
 use crate::failure::{Failure, IO};
 use crate::machine::{available_bytes, threads};
 use crate::print;
-use crate::render::duration;
 use crate::report::{bytes, grouped};
 
 /// What a run takes beside `--dbcache`, at most.
@@ -87,10 +87,10 @@ impl Planning<'_> {
     /// Which ways fit, and what the others lack.
     fn conclude(&self, rows: &[Row], chosen: Way) -> Result<(), Failure> {
         let fit: Vec<&Row> = rows.iter().filter(|row| row.lacking.is_empty()).collect();
-        let why = |row: &Row| format!("{}: {}", row.way.name(), row.lacking.join("; "));
+        let why = |row: &Row| format!("{}: {}", row.way.name(), row.lacking.join(", and "));
         if fit.is_empty() {
             let all: Vec<String> = rows.iter().map(why).collect();
-            return Err(Failure::new(IO, format!("too little for any way\n{}", all.join("\n"))));
+            return Err(Failure::new(IO, format!("too little for any way: {}", all.join("; "))));
         }
         print::result("")?;
         for row in rows.iter().filter(|row| !row.lacking.is_empty()) {

@@ -1,6 +1,6 @@
 //! Texts about progress: one line for logs and files, several for a terminal of some width.
 
-use crate::course::{Rate, Step, StepState};
+use crate::course::{Rate, Step, StepState, duration};
 use crate::machine::rss_bytes;
 use crate::report::{bytes, grouped};
 use crate::watched::Watched;
@@ -12,17 +12,6 @@ pub(crate) fn percent(fraction: f64) -> String {
         return "100 %".to_owned();
     }
     format!("{:.1} %", (100.0 * fraction).min(99.9))
-}
-
-/// Seconds as people say them.
-pub(crate) fn duration(seconds: f64) -> String {
-    let seconds = seconds.round() as u64;
-    match seconds {
-        ..60 => format!("{seconds} s"),
-        60..3600 => format!("{} min {:02} s", seconds / 60, seconds % 60),
-        3600..86_400 => format!("{} h {:02} min", seconds / 3600, seconds / 60 % 60),
-        _ => format!("{} d {} h", seconds / 86_400, seconds / 3600 % 24),
-    }
 }
 
 /// Blocks, rates, coins, what holds the run up, memory: what there is to say beside percents.

@@ -99,7 +99,7 @@ impl<R: BufRead> Zstd<R> {
                         return Err(io::ErrorKind::UnexpectedEof.into());
                     }
                 }
-                Err(error) => return Err(io::Error::other(error)),
+                Err(_) => return Err(io::Error::other("the head of a frame cannot be read")),
             }
         }
         Ok(false)
@@ -115,6 +115,11 @@ impl<R: BufRead> Zstd<R> {
     }
 }
 
+/// The library's own words are for who works on it.
+fn no_block() -> io::Error {
+    io::Error::other("it ends within a block, or a block is damaged")
+}
+
 impl<R: BufRead> Read for Zstd<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
@@ -123,7 +128,7 @@ impl<R: BufRead> Read for Zstd<R> {
             }
             while self.decoder.can_collect() == 0 && !self.decoder.is_finished() {
                 let one = BlockDecodingStrategy::UptoBlocks(1);
-                self.decoder.decode_blocks(&mut self.source, one).map_err(io::Error::other)?;
+                self.decoder.decode_blocks(&mut self.source, one).map_err(|_| no_block())?;
             }
             if self.decoder.can_collect() > 0 {
                 return self.decoder.read(buffer);

@@ -27,7 +27,9 @@ fn zstd(bytes: &[u8]) -> Vec<u8> {
     compress_to_vec(bytes, CompressionLevel::Fastest)
 }
 
-const ALL: [fn(&[u8]) -> Vec<u8>; 3] = [gzip, xz, zstd];
+type Pack = fn(&[u8]) -> Vec<u8>;
+
+const ALL: [Pack; 3] = [gzip, xz, zstd];
 
 /// A file with these bytes, unpacked.
 fn unpacked(bytes: &[u8]) -> (TempDir, Result<Vec<u8>, Failure>) {

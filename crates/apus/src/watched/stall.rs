@@ -1,7 +1,7 @@
 //! [`Stall`]: a run that makes no progress, and what it waits for.
 
 use super::Watched;
-use crate::render::{duration, takes_of_peers};
+use crate::course::{duration, takes_of_peers};
 use std::fmt;
 use std::time::Duration;
 
@@ -17,6 +17,13 @@ pub(crate) struct Stall {
     /// For how long.
     pub(crate) seconds: f64,
     pub(crate) waits_for: &'static str,
+}
+
+impl Stall {
+    /// For programs.
+    pub(crate) fn to_json(self) -> serde_json::Value {
+        serde_json::json!({"seconds": self.seconds, "waits_for": self.waits_for})
+    }
 }
 
 impl fmt::Display for Stall {

@@ -79,11 +79,11 @@ fn a_file_of_another_kind_is_told_what_it_is() {
         ("hints info node.dat".to_owned(), 1, &["is a UTXO snapshot", "apus snapshot info"]),
         ("hints info blocks/xor.dat".to_owned(), 4, &["no known encoding", "--from"]),
         ("hints info nosuch".to_owned(), 3, &["nosuch: No such file"]),
-        ("hints info blocks".to_owned(), 3, &["blocks: Is a directory"]),
+        ("hints info blocks".to_owned(), 3, &["blocks: it is a folder"]),
         ("snapshot info msb.hints".to_owned(), 1, &["is a hintsfile", "apus hints info"]),
         ("snapshot info blocks/xor.dat".to_owned(), 4, &["no snapshot"]),
         ("snapshot info nosuch".to_owned(), 3, &["nosuch: No such file"]),
-        ("snapshot info blocks".to_owned(), 3, &["blocks: Is a directory"]),
+        ("snapshot info blocks".to_owned(), 3, &["blocks: it is a folder"]),
     ] {
         fails_at_once(&desk, &line, code, said);
     }

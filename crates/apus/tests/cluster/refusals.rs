@@ -200,7 +200,7 @@ fn a_block_that_passes_at_the_coordinator_is_not_refused() {
         let mut answer = [b"APUSANSW", &lease.message()[8..93]].concat();
         let text = |text: &str| [&(text.len() as u32).to_le_bytes(), text.as_bytes()].concat();
         let first = *lease.message()[45..].first_chunk().unwrap();
-        let block = &chain.blocks()[u32::from_le_bytes(first) as usize - 1];
+        let block = &chain.blocks()[u32::from_le_bytes(first) as usize];
         answer.extend(text("liar"));
         answer.extend([1, 0]);
         answer.extend(first);

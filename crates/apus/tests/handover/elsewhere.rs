@@ -127,14 +127,14 @@ fn an_index_of_no_use_is_told_with_what_mends_it() {
     let whole = desk.read(&manifest);
     desk.edit(&manifest, |bytes| bytes[10] ^= 1);
     let mends = ["`bitcoind -reindex`", "`apus sync --blocksdir DIR --out datadir:DIR`"];
-    desk.apus("reindex --datadir node --replace").fails(4, &mends);
+    desk.start("reindex --datadir node --replace").wait().fails(4, &mends);
     desk.write(&manifest, &whole);
     let table = names.iter().find(|name| name.ends_with(".ldb") || name.ends_with(".log")).unwrap();
     desk.remove(&format!("{index}/{table}"));
-    desk.apus("reindex --datadir node --replace").fails(4, &mends);
+    desk.start("reindex --datadir node --replace").wait().fails(4, &mends);
     desk.remove(&format!("{index}/CURRENT"));
     for command in ["reindex --replace", "verify", "plan"] {
         let said = ["no block index", "`bitcoind -reindex`", "`apus sync --blocksdir node"];
-        desk.apus(&format!("{command} --datadir node")).fails(4, &said);
+        desk.start(&format!("{command} --datadir node")).wait().fails(4, &said);
     }
 }

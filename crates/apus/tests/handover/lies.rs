@@ -15,6 +15,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
+type ChangeNumbers = fn(&mut [u64]);
+type ChangeEntry = fn(&mut Entry);
+
 /// The numbers of an entry, and its header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Entry {
@@ -131,7 +134,7 @@ fn lies_about_files_are_found() {
     let last = entries(&index.folder)[&b"l"[..]].clone();
     assert!(last[0] > 0, "several files");
     let kind = "file_record";
-    let numbers: [(&str, fn(&mut [u64])); 8] = [
+    let numbers: [(&str, ChangeNumbers); 8] = [
         ("blocks lie in it up to byte", |it| it[1] -= 1),
         ("undo data lie in it up", |it| it[2] -= 1),
         ("in use, and it has", |it| it[1] += 1 << 20),
@@ -206,7 +209,7 @@ fn lies_about_blocks_are_found() {
     assert!(refused.contains("setBlockIndexCandidates"), "{refused}");
     desk.start(&format!("{REINDEX} --replace")).wait().fails(4, &["genesis block", "-reindex"]);
     index.restore();
-    let changes: [(&str, &str, BlockHash, fn(&mut Entry)); 7] = [
+    let changes: [(&str, &str, BlockHash, ChangeEntry); 7] = [
         ("block_damaged", "the genesis block does not lie there", genesis, |it| it.places[1] += 1),
         (status, "no place of the genesis block", genesis, |it| {
             it.status &= !8;

@@ -525,7 +525,7 @@ fn what_cannot_be_is_said_before_anything_is_written() {
     desk.write("mine/letter.txt", b"dear");
     // Names that a verification uses as well.
     fs::create_dir(desk.path("coins")).unwrap();
-    desk.write("coins/coins.dat", b"a snapshot of somebody's");
+    desk.write("coins/coins.dat", b"a snapshot of another owner");
     fs::create_dir_all(desk.path("set/set")).unwrap();
     let before = files(&desk.path(""));
     for (options, said) in [

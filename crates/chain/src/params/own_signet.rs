@@ -6,24 +6,13 @@
 //! holds for it.
 
 use super::{Params, networks};
-use crate::network::Network;
+use crate::network::{Network, SignetMagic};
 use crate::read::write_compact_size;
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
 /// The one that is known.
 static KNOWN: OnceLock<Params> = OnceLock::new();
-
-/// The magic of a signet whose challenge is known.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct SignetMagic([u8; 4]);
-
-impl SignetMagic {
-    /// The four bytes.
-    pub const fn bytes(self) -> [u8; 4] {
-        self.0
-    }
-}
 
 /// Another signet is known already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -38,7 +27,7 @@ impl Params {
     pub fn know_signet(challenge: &[u8]) -> Result<Network, OtherSignet> {
         let known = KNOWN.get_or_init(|| of_challenge(challenge));
         match known.signet_challenge.as_deref() == Some(challenge) {
-            true => Ok(known.network),
+            true => Ok(known.network.make_known()),
             false => Err(OtherSignet),
         }
     }
@@ -55,7 +44,7 @@ fn of_challenge(challenge: &[u8]) -> Params {
     pushed.extend_from_slice(challenge);
     let [m0, m1, m2, m3, ..] = apus_hash::sha256d(&pushed);
     Params {
-        network: Network::OwnSignet(SignetMagic([m0, m1, m2, m3])),
+        network: Network::OwnSignet(SignetMagic::new([m0, m1, m2, m3])),
         signet_challenge: Some(Cow::Owned(challenge.to_vec())),
         minimum_chain_work: 0,
         default_assume_valid: None,

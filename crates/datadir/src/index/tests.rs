@@ -20,7 +20,7 @@ fn a_nodes_index_leads_to_every_block() {
     let mut entries = index_entries(&blocksdir());
     entries.sort_by_key(|entry| entry.height);
     assert_eq!(entries.len(), 316);
-    let files = BlockFiles::open(&blocksdir(), Network::Regtest.magic()).unwrap();
+    let files = BlockFiles::open(blocksdir(), Network::Regtest.magic()).unwrap();
     let mut scanned = BTreeMap::new();
     files
         .scan(&mut |header, location| {
@@ -58,7 +58,7 @@ fn what_an_index_says_of_files_is_read() {
     };
     assert_eq!(FileInfo { size: 0, undo_size: 0, ..info }, of_entries);
     assert_eq!((info.blocks, info.height_last), (316, 315));
-    let files = BlockFiles::open(&blocksdir(), Network::Regtest.magic()).unwrap();
+    let files = BlockFiles::open(blocksdir(), Network::Regtest.magic()).unwrap();
     assert!((1..=files.bytes_total()).contains(&info.size), "{info:?}");
     // What a node could not read is there, and says nothing.
     let mut rest = IndexRest::default();

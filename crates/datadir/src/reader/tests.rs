@@ -150,7 +150,7 @@ fn real_blocks_come_back_with_the_headers_that_were_scanned() {
     for (folder, network) in
         [("main-4521/blocks", Network::Main), ("regtest-315/regtest/blocks", Network::Regtest)]
     {
-        let files = BlockFiles::open(&fixtures().join(folder), network.magic()).unwrap();
+        let files = BlockFiles::open(fixtures().join(folder), network.magic()).unwrap();
         let (mut wanted, mut headers) = (Vec::new(), Vec::new());
         files
             .scan(&mut |header, location| {

@@ -301,11 +301,11 @@ fn real_files_hold_the_blocks_that_the_node_counted() {
         ("signet-120/blocks", Network::Signet, 121),
         ("regtest-315/regtest/blocks", Network::Regtest, 316),
     ] {
-        let files = BlockFiles::open(&fixtures().join(folder), network.magic()).unwrap();
+        let files = BlockFiles::open(fixtures().join(folder), network.magic()).unwrap();
         let summary = files.scan(&mut |_, _| ControlFlow::Continue(())).unwrap();
         assert_eq!((summary.records, summary.mended), (records, 0), "{folder}");
         assert_eq!((summary.torn_count, summary.resynced_count), (0, 0), "{folder}");
-        let wrong = BlockFiles::open(&fixtures().join(folder), *b"\x01\x02\x03\x04").unwrap();
+        let wrong = BlockFiles::open(fixtures().join(folder), *b"\x01\x02\x03\x04").unwrap();
         let error = wrong.scan(&mut |_, _| ControlFlow::Continue(())).unwrap_err();
         assert!(
             matches!(error, BlkError::WrongChain { found, .. } if found == network),

@@ -111,7 +111,7 @@ pub(super) fn undo_of(home: &Home, kept: &BlockStore, made: &Made) -> Option<Vec
 /// The folder holds these blocks in this order and nothing else, in files that end where Core's
 /// would.
 pub(super) fn check_scan(home: &Home, order: &[&Made]) {
-    let files = BlockFiles::open(&home.blocks(), MAGIC).unwrap();
+    let files = BlockFiles::open(home.blocks(), MAGIC).unwrap();
     let mut found = Vec::new();
     let summary = files.scan(&mut |header, place| {
         found.push((Header::parse(header).hash(), place));

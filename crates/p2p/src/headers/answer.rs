@@ -206,7 +206,7 @@ impl HeaderSync {
             self.peer_has(peer, last);
         }
         if let Some(state) = self.peers.get_mut(&peer) {
-            state.early = early;
+            state.early = early.map(Box::new);
         }
         Ok(match last {
             Some(last) if is_full && !learned.too_new => Step::On(last),

@@ -53,11 +53,14 @@ impl HeaderSync {
     pub fn too_new(&self, now_ms: u64) -> Option<TooNew> {
         let (now, work) = (self.now(now_ms), work_of(&self.tree, self.tree.tip()));
         let is_better = |early: &EarlyChain| early.chain_work > work && is_too_new(early.time, now);
-        let early = self.peers.values().filter_map(|peer| peer.early.filter(is_better));
+        let early =
+            self.peers.values().filter_map(|peer| peer.early.as_deref().copied().filter(is_better));
         let best = early.clone().max_by_key(|early| early.chain_work)?;
         let peers = early.count();
         let told_all = self.peers.values().filter(|peer| peer.caught_up);
-        let others = told_all.filter(|peer| peer.early.filter(is_better).is_none()).count();
+        let others = told_all
+            .filter(|peer| peer.early.as_deref().copied().filter(is_better).is_none())
+            .count();
         let EarlyChain { first, time, height, .. } = best;
         Some(TooNew { first, time, height, peers, others })
     }

@@ -1,7 +1,7 @@
 //! [`UsageError`]: the question was wrong: options that do not fit together, a folder that is not this run's.
 
 use super::NotAnchored;
-use crate::source::blocksdir::NodeTip;
+use crate::node_tip::NodeTip;
 use apus_chain::{Height, KnownBlock};
 use apus_storage::NotOwn;
 

@@ -102,7 +102,7 @@ impl<'a> Tables<'a> {
         found.expect(self.folder, whole)?;
         let to_look_up = sample.count();
         let mut go_on = |asked: u64| {
-            if asked % LOOK_UPS_BETWEEN != 0 {
+            if !asked.is_multiple_of(LOOK_UPS_BETWEEN) {
                 return ControlFlow::Continue(());
             }
             let progress = checked(found.coins, found.coins, asked, to_look_up);

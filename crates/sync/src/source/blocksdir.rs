@@ -7,13 +7,11 @@
 mod finding;
 mod from_index;
 mod heads;
-mod node_tip;
 mod on_chain;
 mod undo;
 mod ways_back;
 
 pub use heads::BlockHead;
-pub use node_tip::NodeTip;
 
 use crate::error::{ClockError, Gap, InvalidBlock, SourceError, SyncError};
 use crate::progress::{Event, Observer};

@@ -42,7 +42,7 @@ impl Work<'_> {
         verified: &mut Verified,
     ) -> Result<(), SyncError> {
         let Self { request, index, findings, .. } = *self;
-        let files = BlockFiles::open(&request.blocks(), request.params.network.magic())
+        let files = BlockFiles::open(request.blocks(), request.params.network.magic())
             .map_err(SourceError::from)?;
         index.compare_files(&files, findings);
         self.look_at_genesis(&files);

@@ -367,7 +367,7 @@ fn refuses(message: &mut Vec<u8>, what: &[u8]) {
 
 /// The same, that a block is invalid.
 fn blames(message: &mut Vec<u8>, height: u32, hash: BlockHash) {
-    refuses(message, &[&[0], &height.to_le_bytes(), &hash.0[..], &text("bad-cb-amount")].concat());
+    refuses(message, &[&[0][..], &height.to_le_bytes(), &hash.0, &text("bad-cb-amount")].concat());
 }
 
 fn text(text: &str) -> Vec<u8> {

@@ -235,7 +235,7 @@ fn outputs_are_walked_in_the_order_of_heights() {
     let never = AtomicBool::new(false);
     let now = crate::harness::NOW;
     let dir =
-        BlocksDir::open(&world.blocksdir(), params, now, UseIndex::Never, &Silent, &never).unwrap();
+        BlocksDir::open(world.blocksdir(), params, now, UseIndex::Never, &Silent, &never).unwrap();
     let heights = HeightRange::new(1, world.truth.stop + 1);
     let mut next = 1;
     walk_outputs(params, dir.chain(), &dir, None, heights, &mut |outputs| {

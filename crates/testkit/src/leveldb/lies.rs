@@ -46,6 +46,7 @@ kinds!(
 kinds!(
     /// Lies about where tables lie.
     AmongTables: Deeper, Higher, NumbersSwapped, LevelsSwapped, SameNumber, OldOnTop, NewBelow, AboveTheLast, OtherTable,
+    DeletionParted,
 );
 kinds!(
     /// Lies of the manifest.
@@ -198,6 +199,21 @@ impl AmongTables {
                 (again.level, again.number) = (rng.below(7), number);
                 folder.next_file += 1;
                 folder.tables.push(again);
+            }
+            // The deletion of a key is the last of a table, and what it deletes the first of the next one.
+            Self::DeletionParted => {
+                let at = rng.index(table.versions.len());
+                let mut older = table.versions[at].clone();
+                older.sequence = older.sequence.saturating_sub(1);
+                older.kind = 1;
+                table.versions[at].kind = 0;
+                table.level = table.level.max(1);
+                let mut next = table.clone();
+                next.number = number;
+                next.versions = table.versions.split_off(at + 1);
+                next.versions.insert(0, older);
+                folder.next_file += 1;
+                folder.tables.push(next);
             }
             Self::OldOnTop | Self::NewBelow | Self::AboveTheLast => {
                 let mut version = table.versions[rng.index(table.versions.len())].clone();

@@ -54,7 +54,7 @@ impl Theirs {
     fn read_back(&self) -> Vec<Made> {
         let mut entries = index_entries(&self.blocksdir());
         entries.sort_by_key(|entry| entry.height);
-        let files = BlockFiles::open(&self.blocksdir(), REGTEST).unwrap();
+        let files = BlockFiles::open(self.blocksdir(), REGTEST).unwrap();
         let mut undo_files = UndoFiles::open(&self.blocksdir(), REGTEST).unwrap();
         let mut reader = BlockReader::new(&files, 1 << 16);
         let mut blocks = Vec::new();
@@ -172,7 +172,7 @@ fn raw_index(blocksdir: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
 #[test]
 fn a_node_lays_down_the_same_and_goes_on_from_ours() {
     let theirs = Theirs::make(11, 260);
-    let files = BlockFiles::open(&theirs.blocksdir(), REGTEST).unwrap();
+    let files = BlockFiles::open(theirs.blocksdir(), REGTEST).unwrap();
     let dir = theirs.store(files.obfuscation(), 0);
     let blocksdir = dir.path().join("regtest/blocks");
 

@@ -74,8 +74,8 @@ pub(super) fn find_stated(files: &BlockFiles, finding: &mut Finding<'_>) -> Resu
     headers(files, &rooms, &|_| true, finding)
 }
 
-/// The first block file in which connected blocks lie by the index, and that is not there or, if they are to be `whole`, ends before one of them; and
-/// the lowest of these blocks.
+/// The first block file in which connected blocks lie by the index, and that is not there; and the lowest of
+/// these blocks. If files are to be `whole`, also one that ends before such a block.
 pub(super) fn missing_file(
     files: &BlockFiles,
     whole: bool,

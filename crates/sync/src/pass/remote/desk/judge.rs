@@ -35,7 +35,7 @@ impl Desk<'_> {
             said: Mutex::default(),
         };
         let blocksdir = match &self.request.source {
-            Source::Files { blocksdir, .. } => blocksdir.clone(),
+            Source::Files { blocksdir, .. } => blocksdir.files.clone(),
             Source::Peers(_) => PathBuf::new(),
         };
         let request = WorkRequest {

@@ -99,7 +99,9 @@ mod tests {
             })
             .unwrap();
         let mut tree = HeaderTree::new(params, ANY_TIME);
-        headers.iter().for_each(|header| drop(tree.accept(header).unwrap()));
+        for header in &headers {
+            tree.accept(header).unwrap();
+        }
         let path = tree.path_to(tree.tip());
         let whole = HeaderChain::best_of(&tree);
         let shorter = HeaderChain::up_to(&tree, path[300]).unwrap();
