@@ -42,7 +42,7 @@ use apus_storage::DirStorage;
 use apus_sync::{
     BridgeOptions, COINS, ConnectOptions, DatadirBlocks, Event, FOREST, HINTS, HintedValidity,
     HintsInput, JobQueue, Memory, Observer, Output, OutputKind, POSITIONS, ProofsInput, Request,
-    Source, Stop, UseIndex, Warning,
+    SharedQueue, Source, Stop, UseIndex, Warning,
 };
 use outputs::{folder_outputs, kept_folder, open_output, output_paths};
 use std::path::{Path, PathBuf};
@@ -497,7 +497,7 @@ fn run_watched(
         folders: &folders,
         muhash: job.muhash,
         bridge,
-        queue: job.queue,
+        queue: job.queue.map(|queue| SharedQueue { queue, do_job: apus_sync::do_job }),
         observer: &renderer,
         interrupt: &interrupt,
     };

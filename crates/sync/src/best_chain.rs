@@ -28,7 +28,7 @@ pub(crate) fn headers<'a>(
     match &request.source {
         Source::Files { blocksdir, use_index: asked } => {
             let dir = Arc::new(files(request, blocksdir, use_index.unwrap_or(*asked))?);
-            if let Some(given) = request.queue.and_then(JobQueue::given) {
+            if let Some(given) = request.queue().and_then(JobQueue::given) {
                 given.give(&dir, request.interrupt)?;
             }
             Ok(dir)

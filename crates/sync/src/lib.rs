@@ -53,9 +53,9 @@ pub use queue::{
     WIRE_VERSION, WireError, WorkerSeen, describe_run, reads_as_sent, rest_of_passed_on,
 };
 pub use request::{
-    BridgeOptions, BridgePeers, ConnectOptions, Engine, HintedValidity, HintsInput, LAST_BLOCKS,
-    Memory, OpenForest, OpenStore, Outcome, Output, OutputKind, ProofsInput, Request, Scripts,
-    Source, Stop,
+    BridgeOptions, BridgePeers, ConnectOptions, DoJob, Engine, HintedValidity, HintsInput,
+    LAST_BLOCKS, Memory, OpenForest, OpenStore, Outcome, Output, OutputKind, ProofsInput, Request,
+    Scripts, SharedQueue, Source, Stop,
 };
 pub use run::{
     discard_progress, expect_work_folder, give_up_progress, has_progress, keep_record, run,
@@ -73,7 +73,7 @@ pub use warning::{Unanchored, Warning};
 pub use workdir::names::{
     COINS, ENDED, FOREST, GONE, HINTS, KEPT, LOCK, POSITIONS, RECORD, is_work_file,
 };
-pub use worker::{WorkBlocks, WorkDone, WorkRequest, work};
+pub use worker::{WorkBlocks, WorkDone, WorkRequest, do_job, work};
 
 /// The interpreter of scripts that this build has.
 pub use apus_engine::script::{NoInterpreter, script_verifier};

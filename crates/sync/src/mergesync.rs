@@ -214,7 +214,7 @@ fn on_chain<'a>(
     let mut bridge = request.bridge.as_ref().map(bridge).transpose()?;
     let started = Instant::now();
     let (workdir, plan, done) = work.plan(end)?;
-    if let Some(queue) = request.queue {
+    if let Some(queue) = request.queue() {
         let whole = shared::run(&work, queue, &workdir, &plan)?;
         drop(work);
         let shared::Whole { joined, counts, judged, roots } = whole;

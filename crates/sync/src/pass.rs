@@ -158,7 +158,7 @@ pub(crate) fn divided(
     let total = range.heights().map(size).sum();
     let bytes =
         segment_bytes(total, request.memory_bytes, request.threads as u64, under_way as u64);
-    let at_the_end = match request.queue {
+    let at_the_end = match request.queue() {
         Some(_) => under_way.max(machines(total, bytes)),
         None => under_way,
     };

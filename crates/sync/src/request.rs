@@ -16,10 +16,10 @@ pub use stop::{LAST_BLOCKS, Stop};
 use crate::error::{SyncError, UsageError};
 use crate::folder::FolderOutput;
 use crate::progress::Observer;
-use crate::queue::JobQueue;
-use crate::source::Search;
+use crate::queue::{JobQueue, Jobs};
 use crate::source::blocksdir::UseIndex;
 use crate::source::peers::Peers;
+use crate::source::{ChainSource, Search};
 use apus_chain::{BlockHash, Params, ScriptVerifier};
 use apus_datadir::BlocksFolder;
 use apus_engine::swiftsync::aggregate::AggregateKind;
@@ -190,11 +190,30 @@ pub struct Request<'a> {
     /// Proofs to make of what each block spends; for blocks of files, and the engine mergesync.
     pub bridge: Option<BridgeOptions<'a>>,
     /// Where segments are given to other machines; done by threads of this one where there is none.
-    pub queue: Option<&'a dyn JobQueue>,
+    pub queue: Option<SharedQueue<'a>>,
     /// Told what happens.
     pub observer: &'a dyn Observer,
     /// Set from outside to stop the run.
     pub interrupt: &'a AtomicBool,
+}
+
+/// Does a job here, as a machine does it: what reads machines' answers lies below what does their jobs.
+pub type DoJob = fn(&Request<'_>, &dyn Jobs, &dyn ChainSource) -> Result<(), SyncError>;
+
+/// What a run needs to share its segments with other machines.
+#[derive(Clone, Copy)]
+pub struct SharedQueue<'a> {
+    /// Where jobs go and answers come from.
+    pub queue: &'a dyn JobQueue,
+    /// Does a job that a machine refused: [`do_job`](crate::do_job).
+    pub do_job: DoJob,
+}
+
+impl<'a> Request<'a> {
+    /// The queue of a run that machines share.
+    pub(crate) fn queue(&self) -> Option<&'a dyn JobQueue> {
+        self.queue.map(|shared| shared.queue)
+    }
 }
 
 impl Request<'_> {

@@ -102,7 +102,7 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
 
 /// Fails where other machines are to take part.
 fn expect_one_machine(request: &Request<'_>, what: &'static str) -> Result<(), SyncError> {
-    match request.queue {
+    match request.queue() {
         Some(_) => Err(SyncError::Usage(UsageError::NotOnCluster { what })),
         None => Ok(()),
     }

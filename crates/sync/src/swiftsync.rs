@@ -165,7 +165,7 @@ impl Taking<'_, '_> {
             AggregateKind::Coins => PassKind::Fully,
             _ => PassKind::SwiftSync,
         };
-        match request.queue {
+        match request.queue() {
             Some(queue) => {
                 let told = |range| Ok(told_hints::write(&provider.segment(range)?));
                 let remote = Remote { of: SharedRun { queue, pass, plan }, told: &told };

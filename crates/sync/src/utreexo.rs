@@ -58,7 +58,7 @@ pub(crate) fn run(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Valida
     let pass = Utreexo::new(request.params, dir.chain(), assumed, scripts);
     let input = |range| told.from.range(range).map_err(|what| no_roots(range, &what));
     let job = Job { request, source: dir, pass: &pass, input: &input, unseen: 0 };
-    let done = match request.queue {
+    let done = match request.queue() {
         None => pass::run(&job, &Threads, &workdir, &plan.segments, done),
         Some(queue) => {
             let of = SharedRun { queue, pass: PassKind::Utreexo, plan: &plan };
@@ -131,7 +131,7 @@ impl<'a> Told<'a> {
             Some(ProofsInput::Peers(peers)) => {
                 let asking =
                     Asking { network, observer: request.observer, interrupt: request.interrupt };
-                let from = match request.queue {
+                let from = match request.queue() {
                     None => Teller::Peers(Box::new(PeerProofs::connect(peers, asking, chain)?)),
                     Some(_) => Teller::Elsewhere,
                 };

@@ -18,7 +18,7 @@ use crate::progress::Observer;
 use crate::queue::{
     JobMessage, Jobs, Lease, ObjectRef, Offer, PassKind, Patience, RunId, RunSpec, hints,
 };
-use crate::request::ProofsInput;
+use crate::request::{ProofsInput, Request, Source};
 use crate::source::blocksdir::BlocksDir;
 use crate::source::peers::Peers;
 use crate::source::peers::network::NetworkOptions;
@@ -117,6 +117,37 @@ trait Does: Sync {
     ) -> Result<Option<(Vec<u8>, Work)>, SyncError>;
 }
 
+/// Memory for what the coordinator joins itself, in bytes; what is more goes into files.
+const OWN_MEMORY_BYTES: u64 = 64 << 20;
+
+/// Does the jobs of `jobs` where the run itself is, on its own blocks.
+///
+/// # Errors
+/// As of [`work`].
+pub fn do_job(
+    run: &Request<'_>,
+    jobs: &dyn Jobs,
+    source: &dyn ChainSource,
+) -> Result<(), SyncError> {
+    let spec = RunSpec::from_bytes(jobs.spec());
+    let spec = spec.map_err(|error| ClusterError::Message(error.to_string()))?;
+    let folder = match &run.source {
+        Source::Files { blocksdir, .. } => blocksdir.files.clone(),
+        Source::Peers(_) => PathBuf::new(),
+    };
+    let request = WorkRequest {
+        blocks: WorkBlocks::Folder(folder),
+        proofs: run.proofs.as_ref(),
+        scratch: std::env::temp_dir(),
+        memory_bytes: OWN_MEMORY_BYTES,
+        threads: 1,
+        now: run.now,
+        observer: run.observer,
+        interrupt: run.interrupt,
+    };
+    work_with(&request, jobs, &spec, source).map(drop)
+}
+
 /// Does segments of a run until it has ended.
 ///
 /// # Errors
@@ -146,7 +177,7 @@ pub fn work(request: &WorkRequest<'_>, jobs: &dyn Jobs) -> Result<WorkDone, Sync
 }
 
 /// Does segments of the blocks of a source.
-pub(crate) fn work_with(
+fn work_with(
     request: &WorkRequest<'_>,
     jobs: &dyn Jobs,
     spec: &RunSpec,

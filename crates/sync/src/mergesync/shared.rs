@@ -331,7 +331,7 @@ impl<'t> Telling<'t> {
 
 /// The last block of a run whose scripts its machines take for valid: by the plan, since what they answer depends on it.
 pub(super) fn assumed(work: &Work<'_>, end: Height) -> Height {
-    match work.request.queue {
+    match work.request.queue() {
         Some(_) => crate::pass::last_assumed(work.request, work.dir, end),
         None => 0,
     }

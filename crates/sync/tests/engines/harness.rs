@@ -10,8 +10,8 @@ use apus_engine::utxo::{CoinBytes, CoinsStore, Flush, StoreError};
 use apus_storage::Storage;
 use apus_sync::{
     BridgeOptions, ConnectOptions, DatadirBlocks, Engine, FolderKind, FolderOutput, HintedValidity,
-    HintsInput, JobQueue, Observer, Outcome, Output, OutputKind, ProofsInput, Request, Silent,
-    Source, Stop, SyncError, UseIndex,
+    HintsInput, Observer, Outcome, Output, OutputKind, ProofsInput, Request, SharedQueue, Silent,
+    Source, Stop, SyncError, UseIndex, do_job,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
@@ -332,7 +332,7 @@ impl Job {
             folders: &self.folders,
             muhash: true,
             bridge,
-            queue: self.queue.as_deref().map(|queue| queue as &dyn JobQueue),
+            queue: self.queue.as_deref().map(|queue| SharedQueue { queue, do_job }),
             observer,
             interrupt,
         })

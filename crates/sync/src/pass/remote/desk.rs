@@ -463,7 +463,7 @@ impl<'d> Desk<'d> {
 
 /// Waits until nothing is left of the runs that were closed.
 pub(crate) fn await_closed(request: &Request<'_>) {
-    if let Some(queue) = request.queue {
+    if let Some(queue) = request.queue() {
         warn_of_rest(request, patience(request).with(|| queue.closed()));
     }
 }

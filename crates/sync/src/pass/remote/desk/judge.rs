@@ -4,28 +4,21 @@
 //! blocks of the run's own folder, with what the job was told. What it leaves goes nowhere.
 
 use super::Desk;
-use crate::error::{ClusterError, QueueError, SyncError};
+use crate::error::{QueueError, SyncError};
 use crate::job::JobKey;
 use crate::queue::{
-    Answer, AnswerKind, JobMessage, JobQueue, Jobs, Lease, ObjectPart, ObjectRef, Offer, RunSpec,
+    Answer, AnswerKind, JobMessage, JobQueue, Jobs, Lease, ObjectPart, ObjectRef, Offer,
 };
-use crate::request::Source;
-use crate::worker::{WorkBlocks, WorkRequest, work_with};
-use std::path::PathBuf;
+use crate::request::SharedQueue;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// As whom the run does a job itself.
 const NAME: &str = "the coordinator";
 
-/// Memory for what is joined, in bytes; what is more goes into files.
-const MEMORY_BYTES: u64 = 64 << 20;
-
 impl Desk<'_> {
     /// Does a job here, and says what came of it.
     pub(super) fn judge(&self, key: JobKey, input: ObjectRef) -> Result<AnswerKind, SyncError> {
-        let spec = RunSpec::from_bytes(&self.spec);
-        let spec = spec.map_err(|error| ClusterError::Message(error.to_string()))?;
         let job = JobMessage { run: self.run, key, input, not_by: None }.to_bytes();
         let judge = Judge {
             queue: self.queue,
@@ -34,21 +27,9 @@ impl Desk<'_> {
             given: Mutex::default(),
             said: Mutex::default(),
         };
-        let blocksdir = match &self.request.source {
-            Source::Files { blocksdir, .. } => blocksdir.files.clone(),
-            Source::Peers(_) => PathBuf::new(),
-        };
-        let request = WorkRequest {
-            blocks: WorkBlocks::Folder(blocksdir),
-            proofs: self.request.proofs.as_ref(),
-            scratch: std::env::temp_dir(),
-            memory_bytes: MEMORY_BYTES,
-            threads: 1,
-            now: self.request.now,
-            observer: self.request.observer,
-            interrupt: self.request.interrupt,
-        };
-        work_with(&request, &judge, &spec, self.source)?;
+        let SharedQueue { do_job, .. } =
+            self.request.queue.expect("a desk is of a run with a queue");
+        do_job(self.request, &judge, self.source)?;
         let said = std::mem::take(&mut *judge.said());
         let answer = said.and_then(|said| Answer::from_bytes(&said, self.run).ok());
         answer.map(|answer| answer.kind).ok_or(SyncError::Interrupted)
