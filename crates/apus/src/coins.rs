@@ -118,25 +118,34 @@ mod servers {
         clap::value_parser!(u64).range(1..=24 * 3600)
     }
 
-    /// How the servers are spoken to.
-    pub(super) struct How<'a> {
-        pub(super) password_file: Option<&'a Path>,
-        pub(super) line_is_private: bool,
-        pub(super) timeout: u64,
+    /// How a command speaks to servers.
+    #[derive(Args)]
+    pub(super) struct AccessArgs {
+        /// Read the servers' password from the first line of this file
+        #[arg(long, value_name = "FILE")]
+        coins_password_file: Option<PathBuf>,
+
+        /// Send the password to servers on other machines without TLS: nobody else reads what goes to them
+        #[arg(long)]
+        coins_private_line: bool,
+
+        /// For how long the servers may be away, or silent, before that is an error
+        #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT, value_parser = timeouts())]
+        coins_timeout: u64,
     }
 
-    impl How<'_> {
+    impl AccessArgs {
         /// The same for the library. The password has to be safe on its way to all of these places.
         pub(super) fn access(&self, places: &[&Place]) -> Result<Access, Failure> {
-            let mut password = password(self.password_file)?;
-            if self.line_is_private {
+            let mut password = password(self.coins_password_file.as_deref())?;
+            if self.coins_private_line {
                 password = password.map(Password::on_a_private_line);
             }
             for (place, password) in places.iter().zip(password.iter().cycle()) {
                 let exposed = |error| Failure::usage(format!("{place}: {error}"));
                 place.may_have(password).map_err(exposed)?;
             }
-            Ok(Access { password, patience: Duration::from_secs(self.timeout) })
+            Ok(Access { password, patience: Duration::from_secs(self.coins_timeout) })
         }
     }
 
@@ -150,12 +159,12 @@ mod servers {
                     "coins on servers are for the engine utxo: give --engine utxo, or leave out --coins",
                 ));
             }
-            let how = How {
-                password_file: self.coins_password_file.as_deref(),
-                line_is_private: self.coins_private_line,
-                timeout: self.coins_timeout,
+            let access = AccessArgs {
+                coins_password_file: self.coins_password_file.clone(),
+                coins_private_line: self.coins_private_line,
+                coins_timeout: self.coins_timeout,
             };
-            let access = how.access(&[&place])?;
+            let access = access.access(&[&place])?;
             Ok(Some(beyond(place, access)))
         }
     }
@@ -178,9 +187,13 @@ mod servers {
     /// The store that an option of `apus bench` names.
     #[cfg(feature = "bench")]
     pub(crate) fn bench_store(option: &str, text: &str) -> Result<Beyond, Failure> {
-        let how = How { password_file: None, line_is_private: false, timeout: TIMEOUT };
+        let access = AccessArgs {
+            coins_password_file: None,
+            coins_private_line: false,
+            coins_timeout: TIMEOUT,
+        };
         let place = place(option, text)?;
-        let access = how.access(&[&place])?;
+        let access = access.access(&[&place])?;
         Ok(beyond(place, access))
     }
 

@@ -12,6 +12,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Whether a program listens, to which everything on the way is an event.
 static SPEAKS_JSON: AtomicBool = AtomicBool::new(false);
 
+/// Bytes in hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// From now on everything on the way is told as JSON (`docs/formats/progress.md`).
 pub(crate) fn speak_json() {
     SPEAKS_JSON.store(true, Ordering::Relaxed);

@@ -15,6 +15,7 @@ pub(crate) use written::WrittenFile;
 pub(crate) use apus_sync::numbers::grouped;
 
 use crate::machine::{Machine, cpu_seconds, rss_peak_bytes};
+use crate::print::hex;
 use crate::version::Program;
 use apus_chain::Network;
 use apus_engine::swiftsync::aggregate::AggregateKind;
@@ -308,10 +309,6 @@ pub(crate) struct Circumstances {
 /// A hash kept in internal order, as people see it.
 pub(crate) fn display_hash(bytes: &[u8; 32]) -> String {
     bytes.iter().rev().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl Report {

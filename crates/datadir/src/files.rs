@@ -112,6 +112,11 @@ impl BlockFiles {
         &self.folder.files
     }
 
+    /// The file with this number, which need not be there.
+    pub fn path(&self, number: u32) -> PathBuf {
+        self.dir().join(file_name(number))
+    }
+
     /// The folder in which the index of them is, if there is one.
     pub fn home(&self) -> &Path {
         &self.folder.home
@@ -140,7 +145,7 @@ impl BlockFiles {
 
     /// The file with this number, wanted for the block at `offset`.
     pub(crate) fn file(&self, number: u32, offset: u64) -> Result<&BlockFile, BlkError> {
-        let unknown = || BlkError::UnknownFile { path: self.dir().join(file_name(number)), offset };
+        let unknown = || BlkError::UnknownFile { path: self.path(number), offset };
         self.get(number).ok_or_else(unknown)
     }
 

@@ -5,12 +5,13 @@
 
 use super::args::KeyArgs;
 use crate::failure::Failure;
-use crate::print;
+use crate::print::{self, hex};
 use apus_cluster::ClusterKey;
 use apus_storage::{create_private_dir, publish_new_private_file};
 use std::env;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Where the key itself may stand, as 64 hexadecimal digits.
@@ -77,9 +78,7 @@ fn read(path: &Path, file: File) -> Result<ClusterKey, Failure> {
 }
 
 /// Who reads the key is one of the machines, for all others.
-#[cfg(unix)]
 fn expect_private(path: &Path, file: &File) -> Result<(), Failure> {
-    use std::os::unix::fs::PermissionsExt;
     let mode = file.metadata().map_err(|error| Failure::io(path, error))?.permissions().mode();
     match mode & 0o027 {
         0 => Ok(()),
@@ -91,22 +90,18 @@ fn expect_private(path: &Path, file: &File) -> Result<(), Failure> {
     }
 }
 
-#[cfg(not(unix))]
-fn expect_private(_: &Path, _: &File) -> Result<(), Failure> {
-    Ok(())
-}
-
 /// Makes a key. Another process may do so at the same time, and then that one's counts.
 fn make(path: &Path) -> Result<ClusterKey, Failure> {
     let failed = |error| Failure::io(path, error);
     let mut secret = [0_u8; 32];
     getrandom::fill(&mut secret).map_err(|error| Failure::io(path, error))?;
-    let text: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
     let draft = path.with_extension(format!("key.{}.tmp", std::process::id()));
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         create_private_dir(folder).map_err(failed)?;
     }
-    if publish_new_private_file(path, &draft, format!("{text}\n").as_bytes()).map_err(failed)? {
+    if publish_new_private_file(path, &draft, format!("{}\n", hex(&secret)).as_bytes())
+        .map_err(failed)?
+    {
         let place = path.display();
         print::aside(format_args!(
             "{place}: the key of the cluster, made just now; other machines that take part need a copy of this file"

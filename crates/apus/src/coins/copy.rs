@@ -5,7 +5,7 @@
 //! nothing, and the same command starts again, or one that has all of it, and the same command goes
 //! on where that is read back and compared. A store with other coins is refused.
 
-use super::servers::{How, TIMEOUT, about, place, timeouts};
+use super::servers::{AccessArgs, about, place};
 use super::source::{Base, Each, Source, SourceArg, Summary, Summing, interrupted};
 use crate::failure::Failure;
 use crate::interrupt::watch_signals;
@@ -16,7 +16,6 @@ use apus_engine::utxo::store::EachChange;
 use apus_engine::utxo::{Changes, CoinsStore, Flush, StoreError};
 use apus_sync::numbers::grouped;
 use clap::Args;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -49,17 +48,8 @@ pub(crate) struct CopyArgs {
     #[arg(long, value_name = "URL")]
     to: String,
 
-    /// Read the password of the servers, on both sides, from the first line of this file
-    #[arg(long, value_name = "FILE")]
-    coins_password_file: Option<PathBuf>,
-
-    /// Send the password to servers on other machines without TLS: nobody else reads what goes to them
-    #[arg(long)]
-    coins_private_line: bool,
-
-    /// For how long the servers may be away, or silent, before that is an error
-    #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT, value_parser = timeouts())]
-    coins_timeout: u64,
+    #[command(flatten)]
+    access: AccessArgs,
 
     /// Which chain: main, test, testnet4, signet or regtest
     #[arg(long, default_value = "main")]
@@ -83,12 +73,7 @@ pub(super) fn copy(args: &CopyArgs) -> Result<(), Failure> {
         _ => None,
     };
     let places: Vec<&Place> = from_place.into_iter().chain([&place]).collect();
-    let how = How {
-        password_file: args.coins_password_file.as_deref(),
-        line_is_private: args.coins_private_line,
-        timeout: args.coins_timeout,
-    };
-    let access = how.access(&places)?;
+    let access = args.access.access(&places)?;
     let source = Source::open(&from, args.chain, &access)?;
     let (base, expected) = look_at(&source, &interrupt)?;
     let tip = KnownBlock { height: height_of(args.chain, base, &expected), hash: base.hash };

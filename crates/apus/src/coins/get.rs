@@ -1,14 +1,13 @@
 //! `apus coins get`: a batch of look-ups, as JSON (`docs/formats/remote-coins.md`).
 
-use super::servers::{How, TIMEOUT, about, place, timeouts};
+use super::servers::{AccessArgs, about, place};
 use crate::failure::Failure;
-use crate::print;
+use crate::print::{self, hex};
 use apus_chain::{Network, OutPoint, Txid};
 use apus_coins::Reader;
 use apus_engine::utxo::CoinBytes;
 use clap::Args;
 use serde_json::{Value, json};
-use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,17 +27,8 @@ pub(crate) struct GetArgs {
     #[arg(long, value_name = "URL")]
     coins: String,
 
-    /// Read the servers' password from the first line of this file
-    #[arg(long, value_name = "FILE")]
-    coins_password_file: Option<PathBuf>,
-
-    /// Send the password to servers on other machines without TLS: nobody else reads what goes to them
-    #[arg(long)]
-    coins_private_line: bool,
-
-    /// For how long the servers may be away, or silent, before that is an error
-    #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT, value_parser = timeouts())]
-    coins_timeout: u64,
+    #[command(flatten)]
+    access: AccessArgs,
 
     /// Which chain: main, test, testnet4, signet or regtest
     #[arg(long, default_value = "main")]
@@ -48,12 +38,7 @@ pub(crate) struct GetArgs {
 /// Runs it.
 pub(super) fn get(args: &GetArgs) -> Result<(), Failure> {
     let place = place("--coins", &args.coins)?;
-    let how = How {
-        password_file: args.coins_password_file.as_deref(),
-        line_is_private: args.coins_private_line,
-        timeout: args.coins_timeout,
-    };
-    let access = how.access(&[&place])?;
+    let access = args.access.access(&[&place])?;
     let reader = Reader::open(&place, args.chain, &access).map_err(|error| about(&error))?;
     let seen = reader.look_up(&args.outpoints).map_err(|error| about(&error))?;
     let coins: Vec<Value> = args.outpoints.iter().zip(&seen.coins).map(told).collect();
@@ -68,7 +53,7 @@ fn told((outpoint, coin): (&OutPoint, &Option<CoinBytes>)) -> Value {
     let coin = coin.as_ref().map(|coin| {
         let coin = coin.coin();
         let coin = coin.as_ref();
-        let script: String = coin.script.iter().map(|byte| format!("{byte:02x}")).collect();
+        let script = hex(coin.script);
         json!({
             "height": coin.height,
             "coinbase": coin.coinbase,

@@ -1,5 +1,6 @@
 //! Commands for a POSIX shell, as users are told them.
 
+use crate::print::hex;
 use apus_chain::{Network, Params};
 use std::path::Path;
 
@@ -26,8 +27,7 @@ pub(super) fn option_of(chain: Network) -> String {
 pub(super) fn challenge_of(chain: Network) -> String {
     match (chain, &Params::of(chain).signet_challenge) {
         (Network::OwnSignet(_), Some(challenge)) => {
-            let digits: String = challenge.iter().map(|byte| format!("{byte:02x}")).collect();
-            format!(" -signetchallenge={digits}")
+            format!(" -signetchallenge={}", hex(challenge))
         }
         _ => String::new(),
     }

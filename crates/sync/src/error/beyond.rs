@@ -62,6 +62,10 @@ impl Stretch {
     }
 }
 
+fn file_name(number: &u32) -> String {
+    format!("blk{number:05}.dat")
+}
+
 impl Gap {
     /// What the names of block files tell.
     pub fn between(files: &[BlockFile]) -> Self {
@@ -89,10 +93,9 @@ impl Gap {
 
     /// Names of the block files that are not there, the first few; none where there are none.
     pub fn missing_files(&self) -> Option<String> {
-        let name = |number: &u32| format!("blk{number:05}.dat");
         let shown = |range: &RangeInclusive<u32>| match range.start() == range.end() {
-            true => name(range.start()),
-            false => format!("{} to {}", name(range.start()), name(range.end())),
+            true => file_name(range.start()),
+            false => format!("{} to {}", file_name(range.start()), file_name(range.end())),
         };
         let told: Vec<String> = self.files.iter().take(TOLD).map(shown).collect();
         let more = if self.files.len() > TOLD { ", and further files," } else { "" };
@@ -158,14 +161,12 @@ impl std::fmt::Display for Gap {
             )?;
         }
         if !self.unreadable.is_empty() {
-            let told =
-                self.unreadable.iter().take(TOLD).map(|number| format!("blk{number:05}.dat"));
-            let told: Vec<String> = told.collect();
+            let shown: Vec<String> = self.unreadable.iter().take(TOLD).map(file_name).collect();
             let more = if self.unreadable.len() > TOLD { ", and in further files" } else { "" };
             write!(
                 f,
                 "; no block can be read in {}{more}: damaged, or obfuscated with another key than that in xor.dat",
-                told.join(", ")
+                shown.join(", ")
             )?;
         }
         match self.missing_files() {

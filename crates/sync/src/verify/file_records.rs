@@ -74,8 +74,7 @@ struct Compared<'a> {
 
 impl Compared<'_> {
     fn add(&self, number: u32, what: String) {
-        let path = self.files.dir().join(format!("blk{number:05}.dat"));
-        self.findings.add(FindingKind::FileRecord, Found::new(what).of(&path));
+        self.findings.add(FindingKind::FileRecord, Found::new(what).of(&self.files.path(number)));
     }
 
     /// A record, if a node reads it: those up to the last file, and those that follow without a gap.

@@ -13,7 +13,6 @@ use apus_datadir::{BlockFiles, BlockLocation, BlockReader, RevError, UndoFiles};
 use apus_engine::script::ScriptPool;
 use apus_engine::swiftsync::{FullyError, JudgeByUndo};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -134,10 +133,6 @@ impl<'a> Survey<'a> {
         failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
 
-    fn path(&self, number: u32) -> PathBuf {
-        self.files.dir().join(format!("blk{number:05}.dat"))
-    }
-
     fn add(&self, kind: FindingKind, stored: &Stored, found: Found) {
         self.findings.add(kind, found.block(stored.block));
     }
@@ -145,7 +140,7 @@ impl<'a> Survey<'a> {
     /// Something about the bytes of a block.
     fn about_block(&self, kind: FindingKind, stored: &Stored, what: impl ToString) {
         let (file, offset) = stored.data;
-        self.add(kind, stored, Found::new(what).at(&self.path(file), offset));
+        self.add(kind, stored, Found::new(what).at(&self.files.path(file), offset));
     }
 
     /// Where a block lies with its size; nothing, and a finding, where none does.

@@ -122,7 +122,7 @@ impl Work<'_> {
         if let Some((file, offset)) = self.index.genesis
             && !is_genesis(files, params, (file, offset))
         {
-            let path = files.dir().join(format!("blk{file:05}.dat"));
+            let path = files.path(file);
             let block = KnownBlock { height: 0, hash: params.genesis_hash };
             let found = Found::new("the genesis block does not lie there").block(block);
             self.findings.add(FindingKind::BlockDamaged, found.at(&path, offset));
