@@ -101,18 +101,16 @@ impl Input {
     ) -> Result<T, Failure> {
         let named = self.path();
         let mut source = Source::open(named, interrupt);
-        let stopped = |failure: Failure| match interrupt.load(Ordering::Relaxed) {
-            true => Failure::interrupted(),
-            false => failure,
-        };
-        let packing = source.packing().map_err(|error| stopped(Failure::io(named, error)))?;
+        let packing = source
+            .packing()
+            .map_err(|error| unless_stopped(interrupt, Failure::io(named, error)))?;
         let result = read(BufReader::with_capacity(1 << 20, formats::reader(packing, &mut source)));
         result.map_err(|failure| match packing {
-            Some(packing) if failure.code == IO => {
-                failed(named, packing, &source, failure.message, interrupt)
+            _ if failure.code != IO => failure,
+            Some(packing) => {
+                unless_stopped(interrupt, failed(named, packing, &source, failure.message))
             }
-            None if failure.code == IO => stopped(failure),
-            _ => failure,
+            None => unless_stopped(interrupt, failure),
         })
     }
 }
@@ -143,15 +141,13 @@ impl Unpacked {
     fn new(named: &Path, folder: &Path, interrupt: &AtomicBool) -> Result<Self, Failure> {
         let unpacked = Self::create(folder)?;
         let mut source = Source::open(named, interrupt);
-        let packing = match source.packing() {
-            Err(_) if interrupt.load(Ordering::Relaxed) => return Err(Failure::interrupted()),
-            found => found.map_err(|error| Failure::io(named, error))?,
-        };
+        let packing = source
+            .packing()
+            .map_err(|error| unless_stopped(interrupt, Failure::io(named, error)))?;
         let mut target = Target::new(&unpacked.file, folder, interrupt)?;
         let copied = io::copy(&mut formats::reader(packing, &mut source), &mut target);
-        match copied {
-            Ok(_) => Ok(unpacked),
-            Err(_) if interrupt.load(Ordering::Relaxed) => Err(Failure::interrupted()),
+        let failure = match copied {
+            Ok(_) => return Ok(unpacked),
             Err(error) if target.failed => {
                 let by = packing.map_or_else(String::new, |it| {
                     format!(" (or unpack it: {})", it.command(named))
@@ -162,13 +158,14 @@ impl Unpacked {
                     target.written,
                     named.display()
                 );
-                Err(Failure::io(folder, what))
+                Failure::io(folder, what)
             }
             Err(error) => match packing {
-                Some(packing) => Err(failed(named, packing, &source, error.to_string(), interrupt)),
-                None => Err(Failure::io(named, error)),
+                Some(packing) => failed(named, packing, &source, error.to_string()),
+                None => Failure::io(named, error),
             },
-        }
+        };
+        Err(unless_stopped(interrupt, failure))
     }
 }
 
@@ -181,17 +178,13 @@ impl Drop for Unpacked {
     }
 }
 
+/// A failure; a run that was interrupted has no other.
+fn unless_stopped(interrupt: &AtomicBool, failure: Failure) -> Failure {
+    if interrupt.load(Ordering::Relaxed) { Failure::interrupted() } else { failure }
+}
+
 /// Why something cannot be unpacked.
-fn failed(
-    named: &Path,
-    packing: Packing,
-    source: &Source<'_>,
-    what: String,
-    interrupt: &AtomicBool,
-) -> Failure {
-    if interrupt.load(Ordering::Relaxed) {
-        return Failure::interrupted();
-    }
+fn failed(named: &Path, packing: Packing, source: &Source<'_>, what: String) -> Failure {
     match source.failed() {
         true => Failure::io(named, what),
         false => Failure::wrong(format!(

@@ -23,8 +23,8 @@ pub struct Header {
 }
 
 /// What a block is whose header [is extended](Header::is_extended), for people.
-pub const KNOTS_CHAIN: &str = "of the chain that Bitcoin Knots went on with by a proof of work of its own (bit 31 of the \
-                               version, headers of 164 bytes), which no other node takes for Bitcoin's";
+pub const KNOTS_CHAIN: &str = "on the chain of Bitcoin Knots' own proof of work (bit 31 of the version, headers of 164 \
+                               bytes), which other nodes do not accept";
 
 /// `N` bytes of the header from `at` on.
 const fn field<const N: usize>(raw: &[u8; Header::SIZE], at: usize) -> [u8; N] {

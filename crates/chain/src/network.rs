@@ -36,7 +36,7 @@ pub enum Network {
     Signet,
     /// A private chain for tests, mined by hand.
     Regtest,
-    /// A signet of one's own, whose challenge is known ([`Params::know_signet`]).
+    /// A signet of one's own, whose challenge is known ([`Params::know_signet`](crate::Params::know_signet)).
     OwnSignet(SignetMagic),
 }
 

@@ -58,10 +58,11 @@ impl Watched {
             return Some(Stall { seconds, waits_for: "a machine, none gives a sign of life" });
         }
         let waits_for = match &self.peers {
-            _ if others_take_it().is_some() => "the processors, which other programs take",
+            // Without a peer there is nothing to do with more of the processors.
             Some(peers) if takes_of_peers(step.phase) && peers.peers.is_empty() => {
                 "a peer, none is connected"
             }
+            _ if others_take_it().is_some() => "the processors, which other programs take",
             Some(peers) if takes_of_peers(step.phase) && peers.rate == 0 => {
                 "peers, none sends anything"
             }

@@ -8,6 +8,7 @@
 use super::finding::{FindingKind, Findings, Found};
 use apus_chain::Header;
 use apus_datadir::{BlockFiles, FileInfo, IndexEntry, IndexRest, UndoFiles};
+use core::ops::Bound;
 use std::collections::BTreeMap;
 
 /// Old nodes that made their index anew counted the eight bytes before a block twice.
@@ -41,7 +42,7 @@ impl Stored {
 
     /// Compares with what the index says of files. The lengths of files are those of now.
     pub(super) fn compare(&self, index: &IndexRest, files: &BlockFiles, findings: &Findings) {
-        let compared = Compared { index, files, findings };
+        let compared = Compared { index, files, findings, reach: reach(index) };
         compared.last_file();
         let undo = UndoFiles::open(files.dir(), files.magic()).ok();
         for (number, there) in &self.0 {
@@ -66,10 +67,26 @@ fn no_record(there: &InFile) -> String {
     )
 }
 
+/// The last file that a node reads a record of: it goes on past the one that the index calls the last until a record is
+/// missing, so that a number that is too low, as old versions left it, does no harm (`LoadBlockIndexDB` in Core's
+/// `node/blockstorage.cpp`).
+fn reach(index: &IndexRest) -> u32 {
+    let mut reach = index.last_file.unwrap_or_default();
+    for (number, info) in index.files.range((Bound::Excluded(reach), Bound::Unbounded)) {
+        if *number != reach + 1 || info.is_none() {
+            break;
+        }
+        reach = *number;
+    }
+    reach
+}
+
 struct Compared<'a> {
     index: &'a IndexRest,
     files: &'a BlockFiles,
     findings: &'a Findings,
+    /// See [`reach`].
+    reach: u32,
 }
 
 impl Compared<'_> {
@@ -77,27 +94,19 @@ impl Compared<'_> {
         self.findings.add(FindingKind::FileRecord, Found::new(what).of(&self.files.path(number)));
     }
 
-    /// A record, if a node reads it: those up to the last file, and those that follow without a gap.
+    /// A record, if a node reads it.
     fn record(&self, number: u32) -> Option<&FileInfo> {
-        let mut reach = self.index.last_file.unwrap_or_default();
-        while reach < number && self.at(reach + 1).is_some() {
-            reach += 1;
-        }
-        self.at(number).filter(|_| number <= reach)
+        self.index.files.get(&number)?.as_ref().filter(|_| number <= self.reach)
     }
 
-    fn at(&self, number: u32) -> Option<&FileInfo> {
-        self.index.files.get(&number)?.as_ref()
-    }
-
+    /// Compares the record of the last file with those of all files.
     fn last_file(&self) {
-        let highest = self.index.files.keys().next_back().copied();
-        let what = match (self.index.last_file, highest) {
-            (None, _) => "the index does not say which block file is the last".to_owned(),
-            (Some(last), Some(highest)) if last < highest => format!(
-                "the index says that block file {last} is the last, and has a record of file {highest}"
+        let (last, reach) = (self.index.last_file.unwrap_or_default(), self.reach);
+        let what = match self.index.files.keys().next_back() {
+            Some(highest) if reach < *highest => format!(
+                "a node reads the records of block files up to number {reach}, and the index has one of file {highest}"
             ),
-            (Some(last), highest) if highest != Some(last) => {
+            highest if highest < Some(&last) => {
                 format!(
                     "the index says that block file {last} is the last, and has no record of it"
                 )
