@@ -1,21 +1,10 @@
-//! Tells the linker to leave Core's random numbers for when they are asked for (`src/random_init.rs`),
-//! and to let Core's interpreter be overheard (`script/last_error.rs` of the engine); and the program
-//! which commit it is built from (`src/version.rs`). Nothing is built here.
+//! Tells the program which commit it is built from (`src/version.rs`). Nothing is built here.
 
 use std::path::Path;
 use std::process::Command;
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    let kernel = std::env::var_os("CARGO_FEATURE_KERNEL").is_some();
-    let os = std::env::var("CARGO_CFG_TARGET_OS");
-    if kernel && os.as_deref() == Ok("linux") {
-        println!("cargo:rustc-link-arg-bins=-Wl,--wrap=_Z10RandomInitv");
-        println!(
-            "cargo:rustc-link-arg-bins=-Wl,--wrap=_Z12VerifyScriptRK7CScriptS1_PK14CScriptWitness\
-             19script_verify_flagsRK20BaseSignatureCheckerP13ScriptError_t"
-        );
-    }
     println!("cargo:rerun-if-env-changed=APUS_COMMIT");
     // A packager who builds from an archive says which commit that was; elsewhere the checkout tells.
     let given = std::env::var("APUS_COMMIT").ok().filter(|commit| !commit.is_empty());

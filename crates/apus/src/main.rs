@@ -36,8 +36,6 @@ mod plan;
 #[cfg(feature = "bench")]
 mod plot;
 mod print;
-#[cfg(all(feature = "kernel", target_os = "linux"))]
-mod random_init;
 mod reindex;
 mod render;
 mod report;

@@ -8,9 +8,9 @@ mod error_text;
 mod interpreter;
 #[cfg(feature = "kernel")]
 mod kernel;
-#[cfg(all(feature = "kernel", target_os = "linux"))]
-mod last_error;
 pub mod pool;
+#[cfg(feature = "kernel")]
+mod verify;
 
 pub use error_text::SCRIPT_ERRORS;
 pub use interpreter::{Interpreter, NoInterpreter, PreparedTx, Refusal, interpreter};

@@ -64,7 +64,7 @@ pub const SCRIPT_ERRORS: [&str; 55] = [
 
 /// Core's words for a number of its `ScriptError`; none where there was no error, or a number that
 /// this list does not know.
-#[cfg(any(test, all(feature = "kernel", target_os = "linux")))]
+#[cfg(any(test, feature = "kernel"))]
 pub(super) fn error_text(number: core::ffi::c_int) -> Option<&'static str> {
     let number = usize::try_from(number).ok().filter(|number| *number > 0)?;
     SCRIPT_ERRORS.get(number).copied()

@@ -81,9 +81,7 @@ fn a_block_exempt_from_taproot_would_fail_it() {
     let failure = block.run(block.flags | VERIFY_TAPROOT).unwrap_err();
     assert_eq!(failure.error, ScriptError::Invalid);
     assert_eq!((failure.tx_index, failure.input), (193, 0), "{failure}");
-    if cfg!(target_os = "linux") {
-        assert_eq!(failure.name, Some("Witness program was passed an empty witness"));
-    }
+    assert_eq!(failure.name, Some("Witness program was passed an empty witness"));
 }
 
 /// Flips a bit of what unlocks an input: within a signature, or what stands in its place.

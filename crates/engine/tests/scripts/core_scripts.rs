@@ -201,7 +201,7 @@ fn what_fails_for_core_fails_the_same_way() {
         let flags = fill(case.flags);
         let failure = case.run(flags).expect_err(&case.text);
         assert_eq!(failure.error, ScriptError::Invalid, "{}", case.text);
-        if cfg!(target_os = "linux") && case.script_pubkey.len() <= MAX_SCRIPT_SIZE {
+        if case.script_pubkey.len() <= MAX_SCRIPT_SIZE {
             assert_eq!(failure.name, Some(words(&case.expected)), "{}", case.text);
         }
         // More rules accept no more.

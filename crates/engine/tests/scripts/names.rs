@@ -15,7 +15,6 @@ fn spend_with(script_sig: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-#[cfg(target_os = "linux")]
 fn a_failing_script_has_its_name() {
     const OP_IF: u8 = 0x63;
     const OP_CAT: u8 = 0x7e;

@@ -59,6 +59,8 @@ fn unsafety() {
 #[test]
 fn the_kernel_library() {
     assert_eq!(check_kernel("a.rs", "use bitcoinkernel::verify;").len(), 1);
+    assert_eq!(check_kernel("a.rs", "use libbitcoinkernel_sys as _;").len(), 1);
+    assert_eq!(check_kernel("build.rs", "\"libbitcoinkernel-sys = 1\"").len(), 1);
     assert_eq!(check_kernel("a.rs", "// bitcoinkernel"), Complaints::new());
 }
 
