@@ -40,7 +40,7 @@ const COINS_PER_BYTE: f64 = 0.3e-3;
 const SCALE_MIN: f64 = 0.2;
 const SCALE_MAX: f64 = 50.0;
 
-/// Looking coins up is another library's work, which hardly depends on how this program was compiled.
+/// Looking coins up is reading and checksums, which hardly depend on how this program was compiled.
 const LOOK_UP_SCALE_MAX: f64 = 1.5;
 
 /// Where a phase is.

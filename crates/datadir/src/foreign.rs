@@ -1,28 +1,32 @@
-//! A LevelDB read through another implementation than the one that writes it here.
+//! A LevelDB read by other code than the one that writes it here.
 //!
-//! What a writer and a reader of the same hand agree on can still be wrong. So what is handed to a
-//! node is read back through the library `rusty-leveldb`, opened over an [`Overlay`]: nothing on disk
-//! is written and no lock is taken. Memory does not grow with the database; in it are the index of the
-//! table being read and what the library writes on opening. Damage ends in an error, never in entries
-//! that are passed over.
+//! What a writer and a reader that share code agree on can still be wrong, and a fault of the machine shows only to who
+//! reads what was written. So what is handed to a node is read back through this module, which knows nothing of
+//! [`leveldb`](crate::leveldb): it was made from LevelDB's documents and sources, and an invariant keeps the two
+//! apart. It is for a database at rest, takes no lock and writes nothing. Memory does not grow with the database, but for what its
+//! logs hold. Damage ends in an error, never in entries that are passed over.
 //!
 //! It is read in two ways, since they take different paths through a table: [`Entries`] go from the
 //! first key to the last, [`LookUps`] ask for single ones as a node does, by separators, filters and
 //! restart points.
 
-mod overlay;
+mod block;
+mod bloom;
+mod bytes;
+mod records;
+mod shape;
+mod table;
+#[cfg(test)]
+mod tests;
 
-use overlay::Overlay;
-use rusty_leveldb::{DB, DBIterator, LdbIterator, Options, Status};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use core::cmp::Ordering;
+use shape::{Shape, TableName};
+use std::collections::{VecDeque, btree_map};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use table::{Cursor, Found, Table};
 
-/// Tables whose indexes and filters the library keeps, a megabyte each, and ten that it subtracts.
-const OPEN_FILES: usize = 10 + 4;
-
-/// Nothing is read twice, or at once again.
-const CACHE_BYTES: usize = 64 << 10;
+/// Tables whose indexes and filters are kept between look-ups, a megabyte each.
+const OPEN_TABLES: usize = 4;
 
 /// Why a database could not be read back.
 #[derive(Debug, thiserror::Error)]
@@ -37,110 +41,192 @@ pub enum ForeignError {
         /// What is wrong.
         what: String,
     },
-    /// The other implementation does not accept the database.
+    /// The folder has no whole database.
     #[error("{path} is no database that can be opened: {what}")]
     Open {
         /// The folder.
         path: PathBuf,
-        /// What the other implementation said.
+        /// What is wrong.
         what: String,
     },
+}
+
+fn fault(path: &Path, offset: impl TryInto<u64>, what: impl ToString) -> ForeignError {
+    let offset = offset.try_into().unwrap_or(u64::MAX);
+    ForeignError::File { path: path.to_owned(), offset, what: what.to_string() }
 }
 
 /// Key and value.
 pub(crate) type Entry<'e> = (&'e [u8], &'e [u8]);
 
-/// The entries of a database as the library gives them, one at a time.
+/// The entries of a database, one at a time.
 pub(crate) struct Entries<'d> {
-    key: Vec<u8>,
-    value: Vec<u8>,
     dir: &'d Path,
-    overlay: Overlay,
-    iterator: DBIterator,
-    /// What the iterator reads from.
-    _database: DB,
+    /// The newest first.
+    sources: Vec<Source>,
+    /// The one that gave the last entry, and what key that was.
+    last: Option<usize>,
+    key: Vec<u8>,
+}
+
+/// A user's key, how new this version of it is within its source, and the value, if it is no deletion.
+type Version<'s> = (&'s [u8], u64, Option<&'s [u8]>);
+
+/// What gives entries in order.
+enum Source {
+    Memory {
+        left: btree_map::IntoIter<Vec<u8>, Option<Vec<u8>>>,
+        at: Option<(Vec<u8>, Option<Vec<u8>>)>,
+    },
+    Tables {
+        left: VecDeque<TableName>,
+        at: Option<Cursor>,
+    },
+}
+
+impl Source {
+    /// Goes to the next entry.
+    fn advance(&mut self, dir: &Path) -> Result<(), ForeignError> {
+        match self {
+            Self::Memory { left, at } => *at = left.next(),
+            Self::Tables { left, at } => loop {
+                if at.as_mut().map_or(Ok(false), Cursor::advance)? {
+                    break;
+                }
+                let Some(name) = left.pop_front() else {
+                    *at = None;
+                    break;
+                };
+                *at = Some(Cursor::new(Table::open(dir, &name)?));
+            },
+        }
+        Ok(())
+    }
+
+    /// What it is at.
+    fn entry(&self) -> Option<Version<'_>> {
+        match self {
+            Self::Memory { at, .. } => {
+                at.as_ref().map(|(key, value)| (&key[..], u64::MAX, value.as_deref()))
+            }
+            Self::Tables { at, .. } => {
+                let (key, value) = at.as_ref()?.entry();
+                let (key, tag) = block::split(key).expect("shorter keys are refused");
+                Some((key, tag, (tag & 0xff != 0).then_some(value)))
+            }
+        }
+    }
 }
 
 impl<'d> Entries<'d> {
     /// Opens the database in the folder `dir`, at rest.
     pub(crate) fn open(dir: &'d Path) -> Result<Self, ForeignError> {
-        let (overlay, (_database, iterator)) = open(dir, |mut database| {
-            let iterator = database.new_iter()?;
-            Ok((database, iterator))
-        })?;
-        let (key, value) = (Vec::new(), Vec::new());
-        Ok(Self { key, value, dir, overlay, iterator, _database })
+        let Shape { levels, memory } = Shape::read(dir)?;
+        let mut sources = vec![Source::Memory { left: memory.into_iter(), at: None }];
+        for (level, tables) in levels.into_iter().enumerate() {
+            let tables = VecDeque::from(tables);
+            // On the first level any two may overlap.
+            let parts = if level == 0 {
+                tables.into_iter().map(|it| [it].into()).collect()
+            } else {
+                vec![tables]
+            };
+            sources.extend(parts.into_iter().map(|left| Source::Tables { left, at: None }));
+        }
+        sources.iter_mut().try_for_each(|source| source.advance(dir))?;
+        Ok(Self { dir, sources, last: None, key: Vec::new() })
     }
 
     /// The next one, in the order of the keys; nothing where there is none.
     pub(crate) fn next(&mut self) -> Result<Option<Entry<'_>>, ForeignError> {
-        let Self { key, value, iterator, .. } = self;
-        let found = told(self.dir, &self.overlay, || {
-            let entry = if iterator.advance() { iterator.current() } else { None };
-            let Some((its_key, its_value)) = entry else { return false };
-            key.clear();
-            key.extend_from_slice(&its_key);
-            value.clear();
-            value.extend_from_slice(&its_value);
-            true
-        })?;
-        Ok(found.then_some((&self.key[..], &self.value[..])))
+        let mut seen = self.last.is_some();
+        loop {
+            if let Some(last) = self.last.take() {
+                self.sources[last].advance(self.dir)?;
+            }
+            let Some(at) = self.lowest() else { return Ok(None) };
+            self.last = Some(at);
+            let (key, _, value) = self.sources[at].entry().expect("the lowest has one");
+            if seen && key == self.key {
+                continue;
+            }
+            seen = true;
+            self.key.clear();
+            self.key.extend_from_slice(key);
+            if value.is_some() {
+                let (_, _, value) = self.sources[at].entry().expect("as before");
+                return Ok(value.map(|value| (&self.key[..], value)));
+            }
+        }
+    }
+
+    /// The source with the lowest key, and of several the one with the newest version of it.
+    fn lowest(&self) -> Option<usize> {
+        let mut lowest: Option<(usize, &[u8], u64)> = None;
+        for (at, source) in self.sources.iter().enumerate() {
+            let Some((key, tag, _)) = source.entry() else { continue };
+            let is_lower = lowest.is_none_or(|(_, best, newest)| match key.cmp(best) {
+                Ordering::Less => true,
+                Ordering::Equal => tag > newest,
+                Ordering::Greater => false,
+            });
+            if is_lower {
+                lowest = Some((at, key, tag));
+            }
+        }
+        lowest.map(|(at, ..)| at)
     }
 }
 
-/// Single entries of a database, asked for by their keys. It is meant for one whose tables lie side by
-/// side on one level, as they are written here: where they don't, the library may begin to merge them,
-/// in memory, and is stopped when that grows.
+/// Single entries of a database, asked for by their keys.
 pub(crate) struct LookUps<'d> {
     dir: &'d Path,
-    overlay: Overlay,
-    database: DB,
+    shape: Shape,
+    /// The last that were asked, by number, the last one last.
+    open: VecDeque<(u64, Table)>,
 }
 
 impl<'d> LookUps<'d> {
     /// Opens the database in the folder `dir`, at rest.
     pub(crate) fn open(dir: &'d Path) -> Result<Self, ForeignError> {
-        let (overlay, database) = open(dir, Ok)?;
-        Ok(Self { dir, overlay, database })
+        Ok(Self { dir, shape: Shape::read(dir)?, open: VecDeque::new() })
     }
 
     /// The value that a key has. Keys that follow each other are found fastest.
     pub(crate) fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, ForeignError> {
-        let Self { dir, overlay, database } = self;
-        told(dir, overlay, || database.get(key).map(|value| value.to_vec()))
+        let Self { dir, shape, open } = self;
+        if let Some(value) = shape.memory.get(key) {
+            return Ok(value.clone());
+        }
+        let mut deeper = shape.levels.iter();
+        let top = deeper.next().into_iter().flatten();
+        let deeper = deeper
+            .filter_map(|level| level.get(level.partition_point(|table| table.is_before(key))));
+        for name in top.chain(deeper).filter(|table| table.may_have(key)) {
+            match table(dir, open, name)?.get(key)? {
+                Found::Value(value) => return Ok(Some(value)),
+                Found::Deleted => return Ok(None),
+                Found::Nothing => {}
+            }
+        }
+        Ok(None)
     }
 }
 
-/// Opens the database in the folder `dir` over an overlay, and does the first `work` with it.
-fn open<T>(
+/// A table, kept for the next look-up.
+fn table<'t>(
     dir: &Path,
-    work: impl FnOnce(DB) -> Result<T, Status>,
-) -> Result<(Overlay, T), ForeignError> {
-    let overlay = Overlay::default();
-    let options = Options {
-        env: Rc::new(Box::new(overlay.clone())),
-        create_if_missing: false,
-        max_open_files: OPEN_FILES,
-        block_cache_capacity_bytes: CACHE_BYTES,
-        // A manifest and log of its own: those that are there are not appended to.
-        reuse_logs: true,
-        reuse_manifest: false,
-        ..Options::default()
+    open: &'t mut VecDeque<(u64, Table)>,
+    name: &TableName,
+) -> Result<&'t Table, ForeignError> {
+    let there = open.iter().position(|(number, _)| *number == name.number);
+    let table = match there.and_then(|at| open.remove(at)) {
+        Some((_, table)) => table,
+        None => Table::open(dir, name)?,
     };
-    match told(dir, &overlay, || DB::open(dir, options).and_then(work))? {
-        Ok(done) => Ok((overlay, done)),
-        Err(status) => Err(ForeignError::Open { path: dir.to_owned(), what: status.to_string() }),
+    if open.len() == OPEN_TABLES {
+        open.pop_front();
     }
-}
-
-/// Lets the library work; a fault that the overlay found ends it, and so does one that the
-/// library did not expect.
-fn told<T>(dir: &Path, overlay: &Overlay, work: impl FnOnce() -> T) -> Result<T, ForeignError> {
-    // After a fault nothing of the library's is used any more.
-    catch_unwind(AssertUnwindSafe(work)).map_err(|_| {
-        overlay.fault.borrow_mut().take().unwrap_or_else(|| {
-            let what = "it is damaged in a way that stopped the library that reads it".to_owned();
-            ForeignError::Open { path: dir.to_owned(), what }
-        })
-    })
+    open.push_back((name.number, table));
+    Ok(&open[open.len() - 1].1)
 }

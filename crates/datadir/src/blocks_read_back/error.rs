@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// says what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadBackError {
-    /// The index could not be read through the other implementation.
+    /// The index could not be read by the code that reads back.
     #[error("the block index was read back: {0}")]
     Foreign(#[from] ForeignError),
     /// The index says something else than it should.

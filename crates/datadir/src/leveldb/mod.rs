@@ -54,6 +54,7 @@ use merge::{Before, Merge};
 use std::path::{Path, PathBuf};
 use table::TableFile;
 
+#[cfg(test)]
 pub(crate) use crc32c::masked as masked_crc32c;
 pub use error::DatabaseError;
 pub(crate) use key::NumberedKey;

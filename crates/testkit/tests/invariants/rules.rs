@@ -285,6 +285,15 @@ pub(crate) fn check_kernel(path: &str, text: &str) -> Complaints {
         .collect()
 }
 
+/// What reads a database back names no other module of its crate.
+pub(crate) fn check_foreign(path: &str, text: &str) -> Complaints {
+    let names = |line: &str| line.contains("crate::") || line.contains("super::super::");
+    code(text)
+        .filter(|(_, line)| names(line))
+        .map(|(number, _)| format!("{path}:{number}: the second reader uses code of the first"))
+        .collect()
+}
+
 pub(crate) fn check_length(path: &str, text: &str) -> Complaints {
     let lines = text.lines().count();
     if lines < LINES_MAX { vec![] } else { vec![format!("{path}: {lines} lines")] }
