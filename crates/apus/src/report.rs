@@ -203,7 +203,7 @@ pub(crate) struct Folder {
     /// Of the tables of the chainstate.
     pub(crate) chainstate_bytes: u64,
     /// Coins that another implementation read back before the folder got its name; their number
-    /// and MuHash are the set's.
+    /// and `hash_serialized_3` are the set's.
     pub(crate) coins_read_back: u64,
     /// Coins that the same implementation found when it was asked for them one by one, as a node asks;
     /// as many that are not there it did not find.
@@ -248,7 +248,7 @@ impl fmt::Display for Folder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "Written: {} ({}); all {} coins read back by another implementation, same MuHash.",
+            "Written: {} ({}); all {} coins read back by another implementation, same hash.",
             self.path,
             bytes(self.chainstate_bytes),
             grouped(self.coins_read_back)

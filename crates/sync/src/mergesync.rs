@@ -311,8 +311,7 @@ impl<'a> Work<'a> {
             leaves: request.bridge.is_some()
                 || makes_roots(request)
                 || earlier.as_ref().is_some_and(|plan| plan.identity.leaves),
-            muhash: request.wants_muhash()
-                || earlier.as_ref().is_some_and(|plan| plan.identity.muhash),
+            muhash: request.muhash || earlier.as_ref().is_some_and(|plan| plan.identity.muhash),
         };
         // Of another chain, or one that grew shorter, fewer may be left alone.
         let may_leave_witnesses = pass::may_leave_witnesses(request, dir);

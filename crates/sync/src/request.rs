@@ -184,8 +184,7 @@ pub struct Request<'a> {
     pub outputs: &'a [Output],
     /// Folders to write once the set is proven.
     pub folders: &'a [FolderOutput],
-    /// Whether the set's MuHash is wanted, which takes up to two microseconds a coin. It is computed in any case where folders
-    /// are written: by it they are compared with the set when they are read back.
+    /// Whether the set's MuHash is wanted, which takes up to two microseconds a coin.
     pub muhash: bool,
     /// Proofs to make of what each block spends; for blocks of files, and the engine mergesync.
     pub bridge: Option<BridgeOptions<'a>>,
@@ -225,11 +224,6 @@ impl Request<'_> {
     /// Whether the leaves of the Utreexo forest must be told.
     pub(crate) fn wants_leaves(&self) -> bool {
         self.outputs.iter().any(|output| output.kind == OutputKind::Utreexo)
-    }
-
-    /// Whether the set's MuHash must be told.
-    pub(crate) fn wants_muhash(&self) -> bool {
-        self.muhash || !self.folders.is_empty()
     }
 
     /// What is in the work folder is another run's, which says in which way.

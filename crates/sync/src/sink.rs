@@ -108,8 +108,8 @@ pub(crate) struct Whole<'a> {
     pub request: &'a Request<'a>,
     /// What was known before.
     pub set: SetInfo,
-    /// Its MuHash, in internal order; there where a sink compares by it.
-    pub muhash: Option<[u8; 32]>,
+    /// Its `hash_serialized_3`, in internal order.
+    pub hash_serialized_3: [u8; 32],
 }
 
 /// A file that has its name only once it is whole.

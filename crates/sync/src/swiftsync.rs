@@ -364,8 +364,7 @@ impl Hints {
             // What an earlier start has them told of is told to the end.
             leaves: request.wants_leaves()
                 || earlier.as_ref().is_some_and(|plan| plan.identity.leaves),
-            muhash: request.wants_muhash()
-                || earlier.as_ref().is_some_and(|plan| plan.identity.muhash),
+            muhash: request.muhash || earlier.as_ref().is_some_and(|plan| plan.identity.muhash),
         };
         // All but the hints can be compared before they are read.
         expect_same(request, earlier.as_ref(), &identity)?;

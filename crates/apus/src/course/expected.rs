@@ -81,12 +81,6 @@ impl Expected {
         Self::at(phase, cost(phase))
     }
 
-    /// The same with so much more for each coin.
-    fn with_coin(mut self, coin_ns: f64) -> Self {
-        self.cost.coin_ns += coin_ns;
-        self
-    }
-
     fn at(phase: Phase, cost: Cost) -> Self {
         Self { phase, cost, if_told: false }
     }
@@ -147,9 +141,7 @@ fn cost(phase: Phase) -> Cost {
         Phase::Connect => Cost::of_blocks(JUDGED),
         Phase::Forest => Cost::of_coins(500.0, f64::INFINITY),
         Phase::Coins => Cost::of_coins(200.0, 2.0),
-        Phase::CheckCoins => {
-            Cost { looked_up_ns: LOOKED_UP, ..Cost::of_coins(MUHASH + READ_BACK, 1.3) }
-        }
+        Phase::CheckCoins => Cost { looked_up_ns: LOOKED_UP, ..Cost::of_coins(READ_BACK, 1.3) },
         Phase::CheckBlocks => Cost::of_blocks(3.4),
         Phase::Compare => Cost::of_coins(100.0, 1.0),
         Phase::Survey | Phase::Caches => Cost::of_blocks(0.7),
@@ -177,12 +169,9 @@ const BY_PROOFS: f64 = 4.0;
 const OUT_OF_STORE: f64 = 500.0;
 
 /// Writing a coin into a chainstate, reading it back, and looking it up in there.
-const INTO_CHAINSTATE: f64 = 250.0;
-const READ_BACK: f64 = 300.0;
-const LOOKED_UP: f64 = 40_000.0;
-
-/// A coin's part in the MuHash of the set, which is there where a chainstate is.
-const MUHASH: f64 = 1000.0;
+const INTO_CHAINSTATE: f64 = 80.0;
+const READ_BACK: f64 = 200.0;
+const LOOKED_UP: f64 = 7_000.0;
 
 /// The phases of a run. `scripts` says whether those of all blocks are run, `coins` whether the set is handed out.
 pub(crate) fn expected(way: Way, scripts: bool, coins: bool, writes: Writes) -> Vec<Expected> {
@@ -190,13 +179,11 @@ pub(crate) fn expected(way: Way, scripts: bool, coins: bool, writes: Writes) -> 
         let byte_ns = if scripts { WITH_SCRIPTS } else { byte_ns };
         Expected::at(phase, Cost::of_blocks(byte_ns))
     };
-    // Counted where it is first seen which coins survive.
-    let muhash = if writes.has_folder() { MUHASH } else { 0.0 };
     let mut all = vec![Expected::of(Phase::Headers)];
     match way {
         Way::Hints { connects } => {
             all.push(Expected::of(Phase::Hints));
-            all.push(blocks(Phase::Blocks, 1.4).with_coin(muhash));
+            all.push(blocks(Phase::Blocks, 1.4));
             if connects {
                 // Above hints nothing is assumed valid.
                 let cost = Cost::of_blocks(WITH_SCRIPTS);
@@ -206,7 +193,7 @@ pub(crate) fn expected(way: Way, scripts: bool, coins: bool, writes: Writes) -> 
         Way::Join => {
             // Scripts run once, when blocks are judged.
             all.push(Expected::at(Phase::Blocks, Cost::of_blocks(GATHERED)));
-            all.push(Expected::of(Phase::Join).with_coin(muhash));
+            all.push(Expected::of(Phase::Join));
             let copied = writes == Writes::AllBlocks;
             all.push(blocks(Phase::Connect, if copied { JUDGED_AND_COPIED } else { JUDGED }));
         }
@@ -228,7 +215,7 @@ pub(crate) fn expected(way: Way, scripts: bool, coins: bool, writes: Writes) -> 
     }
     if coins {
         let mut taken = cost(Phase::Coins);
-        taken.coin_ns += if way == Way::Order { OUT_OF_STORE + muhash } else { 0.0 };
+        taken.coin_ns += if way == Way::Order { OUT_OF_STORE } else { 0.0 };
         taken.coin_ns += if writes.has_folder() { INTO_CHAINSTATE } else { 0.0 };
         all.push(Expected::at(Phase::Coins, taken));
     }

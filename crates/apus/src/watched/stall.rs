@@ -77,7 +77,7 @@ impl Watched {
 mod tests {
     use super::*;
     use crate::course::{Course, Expected, STALL_SECONDS};
-    use crate::watched::About;
+    use crate::watched::{About, Used};
     use apus_sync::peers::network::NetworkStatus;
     use apus_sync::{Phase, Progress, Worker, Workers};
 
@@ -126,6 +126,15 @@ mod tests {
         let mut watched = quiet_for(Phase::Connect, 20.0);
         watched.about.on_servers = true;
         assert_eq!(waits_for(&watched), "the servers that keep the coins");
+        // A machine whose processors others took for ten seconds.
+        let used = |seconds, all| Used {
+            seconds,
+            cpu: 0.0,
+            disk_read_bytes: Some(0),
+            idle: Some((0, all)),
+        };
+        watched.used.extend([used(0.0, 0), used(10.0, 2_000)]);
+        assert_eq!(waits_for(&watched), "the processors, which other programs take");
         watched.peers = Some(NetworkStatus::default());
         assert_eq!(waits_for(&watched), "a peer, none is connected");
         let mut coins = quiet_for(Phase::Coins, 20.0);

@@ -145,7 +145,7 @@ fn a_chainstate_is_written_beside_its_copy() {
     let desk = Desk::empty();
     let line = "bench chainstate --coins 5000 --rounds 2 --dir scratch --json chainstate.json";
     let ended = desk.apus(line).succeeds();
-    let ended = ended.says(&["5,000 coins", "copy, durable", "read back, MuHash"]);
+    let ended = ended.says(&["5,000 coins", "copy, durable", "read back, hash"]);
     for told in ["a set of coins is made up", "round 1 of 2: write: ", "round 2 of 2: copy: "] {
         assert!(ended.stderr.contains(told), "{ended}");
     }

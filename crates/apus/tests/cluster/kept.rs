@@ -75,7 +75,7 @@ fn however_segments_are_cut_the_files_are_the_same() {
     ] {
         let world = World::with(fixture);
         let workers = [world.work("--par 1 --stay"), world.work("--par 1 --stay")];
-        world.serve_run(&run(&world, &format!("{more} {audit}"))).wait().succeeds();
+        world.serve_run(&run(&world, &format!("{more} --muhash {audit}"))).wait().succeeds();
         workers.into_iter().for_each(|worker| drop(worker.kill()));
         expect_files_of_one_machine(&world, fixture.chain, more);
         let report = world.desk.json("report.json");

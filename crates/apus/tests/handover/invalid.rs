@@ -31,7 +31,7 @@ fn a_node_that_stored_an_invalid_block_before_it_connected_it() {
                 lived.desk.remove("node/regtest/blocks/index");
             }
             let line = "sync --chain regtest --blocksdir node/regtest/blocks --validation full \
-                        --out datadir:new --report new.json";
+                        --out datadir:new --muhash --report new.json";
             lived.desk.apus(line).succeeds();
             let report = lived.desk.json("new.json");
             assert_eq!(report["stop_hash"], lived.set.best_block.to_string());
@@ -71,7 +71,7 @@ fn of_two_last_blocks_the_one_that_the_node_connected_is_gone_for() {
     for hints in ["msb.hints", "snapshot:node.dat"] {
         let line = format!(
             "sync --chain regtest --blocksdir node/regtest/blocks --hints {hints} \
-             --out chainstate:new --report new.json"
+             --out chainstate:new --muhash --report new.json"
         );
         lived.desk.apus(&line).succeeds();
         let report = lived.desk.json("new.json");

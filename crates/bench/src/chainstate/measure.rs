@@ -137,8 +137,8 @@ fn compare(
     if part != Part::Copy && done.coins != made.coins {
         return different("number of coins");
     }
-    if done.muhash.is_some() && done.muhash != made.muhash {
-        return different("MuHash");
+    if done.hash_serialized_3.is_some() && done.hash_serialized_3 != made.hash_serialized_3 {
+        return different("hash_serialized_3");
     }
     if done.bytes != chainstate_bytes {
         return different("number of bytes");

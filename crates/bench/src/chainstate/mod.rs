@@ -2,7 +2,7 @@
 //!
 //! A set is made up and laid down on the disk in the order of its txids, as a merge of runs gives
 //! it. Then, in rounds, each in a process of its own: it is written as a chainstate; the files of
-//! that are copied; it is read back through another implementation of LevelDB and its MuHash
+//! that are copied; it is read back through another implementation of LevelDB and its hash
 //! computed. Copying as many bytes is the least that writing them can take, so the ratio of the two
 //! tells how far the writer is from the disk. It does not say what the merge costs that a run does
 //! on another thread at the same time.

@@ -6,7 +6,7 @@
 
 use super::coins::MadeUpSet;
 use super::{ChainstateError, Place};
-use apus_chain::{BlockHash, MuHashBatch, Txid, write_utxo_element};
+use apus_chain::{BlockHash, HashSerialized3, Txid};
 use apus_datadir::Obfuscation;
 use apus_datadir::chainstate::ChainstateWriter;
 use apus_storage::DirStorage;
@@ -45,7 +45,7 @@ pub enum Part {
     Copy,
     /// Writes the chainstate from the set.
     Write,
-    /// Reads the chainstate back and computes its MuHash, as a run does before it shows it.
+    /// Reads the chainstate back and computes its hash, as a run does before it shows it.
     Check,
 }
 
@@ -78,8 +78,8 @@ pub(super) struct Done {
     pub(super) coins: u64,
     /// Bytes that were written, or read by the check.
     pub(super) bytes: u64,
-    /// The set's MuHash, where it was computed.
-    pub(super) muhash: Option<[u8; 32]>,
+    /// The set's `hash_serialized_3`, where it was computed.
+    pub(super) hash_serialized_3: Option<[u8; 32]>,
 }
 
 /// Does one part in `place` and leaves there what it led to.
@@ -107,11 +107,11 @@ fn make(place: &Place, coins: u64, interrupt: &AtomicBool) -> Result<Done, Chain
     let file = File::create(&path).map_err(&failed)?;
     let mut file = BufWriter::with_capacity(BUFFER_BYTES, file);
     let (mut set, mut group) = (MadeUpSet::new(coins), Vec::new());
-    let (mut muhash, mut found, mut bytes) = (MuHashBatch::new(), 0, 0);
+    let (mut hash, mut found, mut bytes) = (HashSerialized3::new(), 0, 0);
     loop {
         let txid = set.next(&mut group, |outpoint, coin| {
             found += 1;
-            muhash.insert_written(|out| write_utxo_element(out, outpoint, coin));
+            hash.push(outpoint, coin);
         });
         let Some(txid) = txid else { break };
         stop_if(interrupt)?;
@@ -123,8 +123,8 @@ fn make(place: &Place, coins: u64, interrupt: &AtomicBool) -> Result<Done, Chain
     }
     let file = file.into_inner().map_err(|error| failed(error.into_error()))?;
     file.sync_all().map_err(&failed)?;
-    let muhash = Some(muhash.finish().finalize());
-    Ok(Done { seconds: 0.0, coins: found, bytes, muhash })
+    let hash_serialized_3 = Some(hash.finish().0);
+    Ok(Done { seconds: 0.0, coins: found, bytes, hash_serialized_3 })
 }
 
 fn write(place: &Place, interrupt: &AtomicBool) -> Result<Done, ChainstateError> {
@@ -138,7 +138,7 @@ fn write(place: &Place, interrupt: &AtomicBool) -> Result<Done, ChainstateError>
         writer.put_group(&txid, group)?;
     }
     let written = writer.finish()?;
-    Ok(Done { seconds: 0.0, coins: written.coins, bytes: written.bytes, muhash: None })
+    Ok(Done { seconds: 0.0, coins: written.coins, bytes: written.bytes, hash_serialized_3: None })
 }
 
 /// The records of a set, read some at a time.
@@ -224,7 +224,7 @@ fn copy(from: &Path, to: &Path, interrupt: &AtomicBool) -> Result<Done, Chainsta
         Ok::<u64, ChainstateError>(bytes)
     })?;
     File::open(to).and_then(|folder| folder.sync_all()).map_err(&failed)?;
-    Ok(Done { seconds: 0.0, coins: 0, bytes, muhash: None })
+    Ok(Done { seconds: 0.0, coins: 0, bytes, hash_serialized_3: None })
 }
 
 fn copy_file(mut from: File, mut to: &File, buffer: &mut [u8]) -> io::Result<u64> {
@@ -244,7 +244,8 @@ fn check(place: &Place, interrupt: &AtomicBool) -> Result<Done, ChainstateError>
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let found = ReadBack::of(&folder, threads, &Silent, interrupt)?;
     let bytes = size_of_files(&folder).map_err(ChainstateError::at(&folder))?;
-    Ok(Done { seconds: 0.0, coins: found.coins, bytes, muhash: Some(found.muhash) })
+    let hash_serialized_3 = Some(found.hash_serialized_3);
+    Ok(Done { seconds: 0.0, coins: found.coins, bytes, hash_serialized_3 })
 }
 
 fn size_of_files(folder: &Path) -> io::Result<u64> {

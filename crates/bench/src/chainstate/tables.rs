@@ -35,7 +35,7 @@ fn row(found: &Chainstate, it: &MeasuredPart) -> [String; 11] {
         Part::Make => "make",
         Part::Copy => "copy, durable",
         Part::Write => "write, durable",
-        Part::Check => "check: read back, MuHash",
+        Part::Check => "check: read back, hash",
     };
     let a_second = |count: u64| format!("{:.2}", count as f64 / wall.median / 1e6);
     let two = |value: f64| format!("{value:.2}");

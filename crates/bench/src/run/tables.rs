@@ -307,7 +307,7 @@ const NODE_NOTES: &[&str] = &[
 
 /// What it is worth with a node that does more than on the main chain.
 const NODE_NOTE_LOOKUPS: &str = "On regtest this bitcoind looks up every output for BIP-30, which it does not on the \
-     main chain: from a fifth to a third of its time with -assumevalid. The ratios to it are that much too high.";
+     main chain: an eighth of Bitcoin Core's time with -assumevalid where it was measured. The ratios to it are that much too high.";
 
 /// What it is worth with a node of `scripts/core`.
 const NODE_NOTE_KNOWN_BLOCK: &str = "bitcoind was told the chain's first block (-testbip34hash, an option that \

@@ -65,7 +65,7 @@ impl Merged<'_> {
             }
         }
         let bytes = self.joined.coin_bytes();
-        let muhash = request.wants_muhash().then(|| self.joined.muhash.finalize());
+        let muhash = request.muhash.then(|| self.joined.muhash.finalize());
         let muhash = SetMuHash::Known(muhash);
         let known = KnownOfSet { muhash, hashed: self.judged.hashed };
         let records = Records::Runs(self.joined.coins.clone());

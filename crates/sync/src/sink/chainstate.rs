@@ -1,11 +1,11 @@
 //! `chainstate:DIR`: the set as the folder in which Bitcoin Core keeps its coins.
 //!
 //! Sorted tables are written straight from the merge, in a draft beside the folder's place. Then all
-//! of it is read back through another implementation of LevelDB, and the coins' number and MuHash
+//! of it is read back through another implementation of LevelDB, and the coins' number and `hash_serialized_3`
 //! compared with the set's; and that one is asked for some of them as a node asks. Only after that the
 //! folder gets its name.
 
-use super::{CoinSink, SetInfo, TotalsSink, Whole};
+use super::{CoinSink, HashSink, SetInfo, Whole};
 use crate::error::{IoError, SyncError};
 use crate::folder::{BlocksRead, FolderDraft, FolderOutput, WrittenFolder, at};
 use crate::progress::{Event, Observer, Phase, Progress, stop_if_interrupted};
@@ -126,13 +126,12 @@ pub struct ReadBack {
     pub best: BlockHash,
     /// How many coins it has.
     pub coins: u64,
-    /// Their MuHash, in internal order.
-    pub muhash: [u8; 32],
+    /// Their `hash_serialized_3`, in internal order.
+    pub hash_serialized_3: [u8; 32],
 }
 
 impl ReadBack {
-    /// Reads all of the chainstate in `folder`. With more `threads` than one the MuHash has a
-    /// thread of its own.
+    /// Reads all of the chainstate in `folder`. With more `threads` than one the hash has a thread of its own.
     pub fn of(
         folder: &Path,
         threads: usize,
@@ -153,12 +152,12 @@ impl ReadBack {
         interrupt: &AtomicBool,
         draw: &mut dyn FnMut(OutPoint, &[u8]),
     ) -> Result<(DatabaseReadBack, Self), SyncError> {
-        let mut muhash = TotalsSink::new(true);
+        let mut hashed = HashSink::default();
         let to_look_up = CoinSample::expected_count(coins_total);
         let (mut coins, mut bytes, mut failure) = (0, 0, None);
         let read = std::thread::scope(|scope| {
             let apart = threads > 1;
-            let mut hash = Taker::new("coins", scope, apart, |batch| muhash.put_records(batch))?;
+            let mut hash = Taker::new("coins", scope, apart, |batch| hashed.put_records(batch))?;
             let mut batch = Vec::with_capacity(BATCH_BYTES + BATCH_BYTES / 8);
             let mut hand_on = |batch: &mut Vec<u8>, progress| {
                 let whole = std::mem::replace(batch, Vec::with_capacity(batch.capacity()));
@@ -187,8 +186,8 @@ impl ReadBack {
             hash.end()?;
             Ok(read)
         })?;
-        let muhash = muhash.finish().0.finalize();
-        Ok((read, Self { best: read.best, coins: read.coins, muhash }))
+        let hash_serialized_3 = hashed.finish();
+        Ok((read, Self { best: read.best, coins: read.coins, hash_serialized_3 }))
     }
 
     fn expect(&self, folder: &Path, whole: &Whole<'_>) -> Result<(), SyncError> {
@@ -196,8 +195,8 @@ impl ReadBack {
             format!("it is at block {}, not {}", self.best, whole.set.base)
         } else if self.coins != whole.set.coins {
             format!("it has {} coins, not {}", self.coins, whole.set.coins)
-        } else if Some(self.muhash) != whole.muhash {
-            "its coins are others: the MuHash differs".to_owned()
+        } else if self.hash_serialized_3 != whole.hash_serialized_3 {
+            "its coins are others: hash_serialized_3 differs".to_owned()
         } else {
             return Ok(());
         };
@@ -347,16 +346,17 @@ mod tests {
         }
         tables.seal().unwrap();
         harm(desk.path());
-        let (mut muhash, mut records) = (TotalsSink::new(true), Vec::new());
+        let (mut hash, mut records) = (HashSink::default(), Vec::new());
         for (txid, vout, height, amount) in COINS {
             let outpoint = OutPoint { txid: Txid([txid; 32]), vout: vout.into() };
             put_record(&mut records, outpoint, &[height * 2, amount, 7, 0x51]);
         }
-        muhash.put_records(&records).unwrap();
-        let muhash = Some(muhash.finish().0.finalize());
+        hash.put_records(&records).unwrap();
+        let hash_serialized_3 = hash.finish();
         let (storage, interrupt) = (CrashStorage::new(), AtomicBool::new(false));
         let request = request(&storage, &interrupt);
-        let checked = tables.check(&Whole { request: &request, set: set(BASE, &COINS), muhash });
+        let whole = Whole { request: &request, set: set(BASE, &COINS), hash_serialized_3 };
+        let checked = tables.check(&whole);
         let expected = if checked.is_ok() { 4 } else { 0 };
         assert_eq!((tables.coins_read_back(), tables.coins_looked_up()), (expected, expected));
         checked
@@ -377,10 +377,10 @@ mod tests {
             (COINS[..3].to_vec(), "3 coins, not 4"),
             (Vec::new(), "0 coins, not 4"),
             (more, "5 coins, not 4"),
-            (with(2, (3, 0, 11, 60)), "the MuHash differs"),
-            (with(2, (2, 1, 11, 60)), "the MuHash differs"),
-            (with(2, (2, 0, 12, 60)), "the MuHash differs"),
-            (with(2, (2, 0, 11, 61)), "the MuHash differs"),
+            (with(2, (3, 0, 11, 60)), "hash_serialized_3 differs"),
+            (with(2, (2, 1, 11, 60)), "hash_serialized_3 differs"),
+            (with(2, (2, 0, 12, 60)), "hash_serialized_3 differs"),
+            (with(2, (2, 0, 11, 61)), "hash_serialized_3 differs"),
         ] {
             let error = check(BASE, &coins, |_| {}).unwrap_err();
             assert!(matches!(error, SyncError::Io(IoError::ReadBack { .. })), "{coins:?}: {error}");

@@ -195,7 +195,7 @@ pub(crate) fn put_set(
     let KnownOfSet { muhash, hashed } = known.into();
     let mut computed = match muhash {
         SetMuHash::Known(_) => None,
-        SetMuHash::Compute => Some(TotalsSink::new(request.wants_muhash())),
+        SetMuHash::Compute => Some(TotalsSink::new(request.muhash)),
     };
     let Hashed { hash_serialized_3, coins } = match hashed {
         Some(hashed) if sinks.is_empty() && computed.is_none() => hashed,
@@ -229,11 +229,11 @@ pub(crate) fn put_set(
         _ => {}
     }
     let (muhash, totals) = match (muhash, computed.map(TotalsSink::finish)) {
-        (_, Some((muhash, totals))) => (request.wants_muhash().then(|| muhash.finalize()), totals),
+        (_, Some((muhash, totals))) => (request.muhash.then(|| muhash.finalize()), totals),
         (SetMuHash::Known(muhash), None) => (muhash, CoinTotals::default()),
         (SetMuHash::Compute, None) => unreachable!("it was computed"),
     };
-    let folders = publish(&Whole { request, set, muhash }, sinks, bytes)?;
+    let folders = publish(&Whole { request, set, hash_serialized_3 }, sinks, bytes)?;
     Ok(Put { hash_serialized_3, muhash, totals, folders, utreexo: None })
 }
 
