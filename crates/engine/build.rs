@@ -39,8 +39,8 @@ mod verify {
 
     /// The folder of the crate that has Core's sources.
     ///
-    /// Asked about a package that needs nothing but this crate, cargo has all that the answer takes: it is fetching
-    /// nothing, and wants nothing that this build did without, as what only tests use.
+    /// The question is about a package that needs this crate alone. Everything for the answer is on the machine then, because
+    /// this build needed it, too: cargo can answer offline.
     fn core() -> PathBuf {
         let probe = PathBuf::from(variable("OUT_DIR")).join("probe");
         let manifest = probe.join("Cargo.toml");

@@ -1,7 +1,7 @@
 //! A LevelDB read by other code than the one that writes it here.
 //!
-//! What a writer and a reader that share code agree on can still be wrong, and a fault of the machine shows only to who
-//! reads what was written. So what is handed to a node is read back through this module, which knows nothing of
+//! What a writer and a reader that share code agree on can still be wrong, and only reading what was
+//! written shows a fault of the machine. So what is handed to a node is read back through this module, which knows nothing of
 //! [`leveldb`](crate::leveldb): it was made from LevelDB's documents and sources, and an invariant keeps the two
 //! apart. It is for a database at rest, takes no lock and writes nothing. Memory does not grow with the database, but for what its
 //! logs hold. Damage ends in an error, never in entries that are passed over.

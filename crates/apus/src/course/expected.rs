@@ -81,6 +81,12 @@ impl Expected {
         Self::at(phase, cost(phase))
     }
 
+    /// The same with so much more for each coin.
+    fn with_coin(mut self, coin_ns: f64) -> Self {
+        self.cost.coin_ns += coin_ns;
+        self
+    }
+
     fn at(phase: Phase, cost: Cost) -> Self {
         Self { phase, cost, if_told: false }
     }
@@ -151,6 +157,10 @@ fn cost(phase: Phase) -> Cost {
 /// Gathering what blocks make and spend, for a join.
 const GATHERED: f64 = 2.6;
 
+/// What a coin that stays takes beside, when it is gathered and when it is joined.
+const GATHERED_COIN: f64 = 90.0;
+const JOINED_COIN: f64 = 150.0;
+
 /// Judging blocks by what was joined: by what the first walk noted of them, or by their bytes, which are copied as well.
 const JUDGED: f64 = 0.3;
 const JUDGED_AND_COPIED: f64 = 2.0;
@@ -192,8 +202,9 @@ pub(crate) fn expected(way: Way, scripts: bool, coins: bool, writes: Writes) -> 
         }
         Way::Join => {
             // Scripts run once, when blocks are judged.
-            all.push(Expected::at(Phase::Blocks, Cost::of_blocks(GATHERED)));
-            all.push(Expected::of(Phase::Join));
+            let gathered = Expected::at(Phase::Blocks, Cost::of_blocks(GATHERED));
+            all.push(gathered.with_coin(GATHERED_COIN));
+            all.push(Expected::of(Phase::Join).with_coin(JOINED_COIN));
             let copied = writes == Writes::AllBlocks;
             all.push(blocks(Phase::Connect, if copied { JUDGED_AND_COPIED } else { JUDGED }));
         }

@@ -246,6 +246,22 @@ const SEEN: &[Seen] = &[
         ],
     },
     Seen {
+        name: "a chainstate of many coins",
+        way: Way::Join,
+        scripts: false,
+        writes: Writes::Coins,
+        threads: 1,
+        block_bytes: 337_534_543,
+        coins: 6_000_739,
+        phases: &[
+            (Phase::Blocks, 2.15),
+            (Phase::Join, 1.76),
+            (Phase::Connect, 1.19),
+            (Phase::Coins, 1.09),
+            (Phase::CheckCoins, 2.47),
+        ],
+    },
+    Seen {
         name: "a chainstate by hints",
         way: HINTS,
         scripts: false,

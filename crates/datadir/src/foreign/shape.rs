@@ -54,22 +54,23 @@ pub(super) struct Shape {
 
 impl Shape {
     pub(super) fn read(dir: &Path) -> Result<Self, ForeignError> {
-        let manifest = manifest(dir)?;
-        let mut said = Said::default();
-        for record in records(&manifest)? {
-            said.take(&record)
-                .ok_or_else(|| fault(&manifest, 0, "it has a record that says nothing"))?;
+        let path = manifest_path(dir)?;
+        let mut manifest = Manifest::default();
+        for record in records(&path)? {
+            manifest
+                .take(&record)
+                .ok_or_else(|| fault(&path, 0, "it has a record that says nothing"))?;
         }
-        if !said.is_whole {
-            return Err(fault(&manifest, 0, "it does not say where its logs begin"));
+        if !manifest.is_whole {
+            return Err(fault(&path, 0, "it does not say where its logs begin"));
         }
         let levels =
-            said.levels().ok_or_else(|| fault(&manifest, 0, "tables of a level overlap"))?;
+            manifest.levels().ok_or_else(|| fault(&path, 0, "tables of a level overlap"))?;
         let lacking = levels.iter().flatten().find(|table| !table.path(dir).is_file());
         if let Some(table) = lacking {
             return Err(no_database(dir, format!("its table {:06}.ldb is missing", table.number)));
         }
-        Ok(Self { levels, memory: memory(dir, said.log_number)? })
+        Ok(Self { levels, memory: memory(dir, manifest.log_number)? })
     }
 }
 
@@ -78,7 +79,7 @@ fn no_database(dir: &Path, what: impl ToString) -> ForeignError {
 }
 
 /// The manifest that `CURRENT` names.
-fn manifest(dir: &Path) -> Result<PathBuf, ForeignError> {
+fn manifest_path(dir: &Path) -> Result<PathBuf, ForeignError> {
     let current = dir.join("CURRENT");
     if !current.is_file() {
         return Err(no_database(dir, "it has no file CURRENT"));
@@ -93,9 +94,9 @@ fn manifest(dir: &Path) -> Result<PathBuf, ForeignError> {
     }
 }
 
-/// What the records of a manifest say, one after the other.
+/// The tables and the first log that the records of a manifest lead to.
 #[derive(Default)]
-struct Said {
+struct Manifest {
     /// By level and number.
     tables: BTreeMap<(u64, u64), TableName>,
     /// Logs below are in tables already.
@@ -103,7 +104,7 @@ struct Said {
     is_whole: bool,
 }
 
-impl Said {
+impl Manifest {
     fn take(&mut self, record: &[u8]) -> Option<()> {
         let (mut rest, mut removed, mut added) = (Bytes(record), Vec::new(), Vec::new());
         while !rest.0.is_empty() {

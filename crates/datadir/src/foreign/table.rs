@@ -28,12 +28,12 @@ const DELETED: u64 = 0;
 const PUT: u64 = 1;
 
 /// Where a block is.
-struct Place {
+struct BlockHandle {
     offset: u64,
     length: u64,
 }
 
-impl Place {
+impl BlockHandle {
     fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
         Some(Self { offset: bytes.varint()?, length: bytes.varint()? })
     }
@@ -70,7 +70,7 @@ impl Table {
         let mut footer = [0; FOOTER as usize];
         file.read_exact_at(&mut footer, end).map_err(|error| fault(&path, end, error))?;
         let mut places = Bytes(&footer[..PLACES]);
-        let (list, index) = (Place::read(&mut places), Place::read(&mut places));
+        let (list, index) = (BlockHandle::read(&mut places), BlockHandle::read(&mut places));
         let (Some(list), Some(index), true) = (list, index, footer[PLACES..] == MAGIC) else {
             return Err(fault(&path, end, "it does not end as a table does"));
         };
@@ -86,8 +86,8 @@ impl Table {
     }
 
     /// What stands at a place, with the right checksum.
-    fn content(&self, place: &Place) -> Result<Vec<u8>, ForeignError> {
-        let Place { offset, length } = *place;
+    fn content(&self, place: &BlockHandle) -> Result<Vec<u8>, ForeignError> {
+        let BlockHandle { offset, length } = *place;
         let end = offset.checked_add(length).and_then(|end| end.checked_add(TAIL));
         if end.is_none_or(|end| end > self.end) {
             return Err(self.fault(self.end, "a block is said to be where none can be"));
@@ -105,18 +105,18 @@ impl Table {
         Ok(bytes)
     }
 
-    fn block(&self, place: &Place) -> Result<Block, ForeignError> {
+    fn block(&self, place: &BlockHandle) -> Result<Block, ForeignError> {
         Block::new(self.content(place)?).ok_or_else(|| self.fault(place.offset, NO_BLOCK))
     }
 
     /// The filters, where the list of further blocks has some of the kind that Core uses. Its keys have no tags.
-    fn filters(&self, list: &Place) -> Result<Option<Vec<u8>>, ForeignError> {
+    fn filters(&self, list: &BlockHandle) -> Result<Option<Vec<u8>>, ForeignError> {
         let content = self.content(list)?;
         let mut rest = Bytes(&content);
         let mut first = || {
             let (shared, own, length) = (rest.varint()?, rest.varint()?, rest.varint()?);
             let name = (shared == 0).then(|| rest.take(own))??;
-            Some((name, Place::read(&mut Bytes(rest.take(length)?))?))
+            Some((name, BlockHandle::read(&mut Bytes(rest.take(length)?))?))
         };
         match first() {
             Some((NAME, place)) => self.content(&place).map(Some),
@@ -125,8 +125,8 @@ impl Table {
     }
 
     /// The block that an entry of the index leads to.
-    fn place(&self, at: &At) -> Result<Place, ForeignError> {
-        let place = Place::read(&mut Bytes(self.index.value(at)));
+    fn place(&self, at: &At) -> Result<BlockHandle, ForeignError> {
+        let place = BlockHandle::read(&mut Bytes(self.index.value(at)));
         place.ok_or_else(|| self.fault(self.end, NO_BLOCK))
     }
 
