@@ -25,7 +25,7 @@ pub(crate) use run::{PageArgs, Stay};
 pub(crate) use snapshot::{SnapshotArgs, SnapshotCommand, SnapshotInfoArgs, SnapshotVerifyArgs};
 pub(crate) use sync::{BlocksArg, Engine, PeerArgs, SyncArgs};
 pub(crate) use utreexo::{CachesArgs, ProveArgs, UtreexoArgs, UtreexoCommand};
-#[cfg(any(feature = "cluster", feature = "bench"))]
+#[cfg(feature = "cluster")]
 pub(crate) use values::parse_mib;
 pub(crate) use values::{AssumeValidArg, ChallengeArg, HintsArg, ProofsArg, SinkArg};
 #[cfg(feature = "cluster")]

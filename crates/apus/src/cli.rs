@@ -3,8 +3,6 @@
 use crate::args::{
     ChallengeArg, HintsArgs, PlanArgs, ReindexArgs, SnapshotArgs, SyncArgs, UtreexoArgs, VerifyArgs,
 };
-#[cfg(feature = "bench")]
-use crate::bench::BenchArgs;
 use crate::chain::{self, CHAIN, datadir_of};
 #[cfg(feature = "cluster")]
 use crate::cluster::ClusterArgs;
@@ -12,7 +10,6 @@ use crate::cluster::ClusterArgs;
 use crate::coins::CoinsCommandArgs;
 use crate::conf;
 use crate::failure::Failure;
-#[cfg(feature = "bench")]
 use crate::plot::PlotArgs;
 use crate::submit::SubmitArgs;
 use crate::version;
@@ -94,11 +91,7 @@ pub(crate) enum Command {
     /// Share a run among machines
     #[cfg(feature = "cluster")]
     Cluster(ClusterArgs),
-    /// Measure: a chain to do it with, the machine's floor, runs side by side
-    #[cfg(feature = "bench")]
-    Bench(BenchArgs),
     /// Draw runs: height over time, and ratios between them
-    #[cfg(feature = "bench")]
     Plot(PlotArgs),
     /// Write what a shell needs to complete commands and options
     #[command(after_help = COMPLETIONS_EXAMPLES)]

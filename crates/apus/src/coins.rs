@@ -11,8 +11,6 @@ use apus_chain::Network;
 use apus_engine::utxo::{CoinsStore, StoreError};
 use std::sync::Arc;
 
-#[cfg(all(feature = "bench", feature = "remote-coins"))]
-pub(crate) use servers::bench_store;
 #[cfg(feature = "remote-coins")]
 pub(crate) use servers::{CoinsArgs, CoinsCommandArgs, command};
 
@@ -36,13 +34,6 @@ impl Beyond {
     ) -> Result<Arc<dyn CoinsStore>, StoreError> {
         (self.open)(network, bytes)
     }
-}
-
-/// The store that an option of `apus bench` names: none can be had.
-#[cfg(all(feature = "bench", not(feature = "remote-coins")))]
-pub(crate) fn bench_store(option: &str, _: &str) -> Result<Beyond, crate::failure::Failure> {
-    let said = format!("{option}: this program was built without coins on servers");
-    Err(crate::failure::Failure::usage(said))
 }
 
 #[cfg(feature = "remote-coins")]
@@ -182,19 +173,6 @@ mod servers {
             Ok(Arc::new(batched) as Arc<dyn CoinsStore>)
         };
         Beyond { place: name, open: Box::new(open) }
-    }
-
-    /// The store that an option of `apus bench` names.
-    #[cfg(feature = "bench")]
-    pub(crate) fn bench_store(option: &str, text: &str) -> Result<Beyond, Failure> {
-        let access = AccessArgs {
-            coins_password_file: None,
-            coins_private_line: false,
-            coins_timeout: TIMEOUT,
-        };
-        let place = place(option, text)?;
-        let access = access.access(&[&place])?;
-        Ok(beyond(place, access))
     }
 
     /// The place that an option names.

@@ -11,7 +11,6 @@ use apus_datadir::{DatadirLock, LEVELDB_LOCK};
 use apus_engine::swiftsync::hints::{Detected, Format, detect_format};
 use apus_storage::expect_own_draft;
 use apus_storage::place::{Unmovable, is_mount, sync_names_of};
-#[cfg(feature = "bench")]
 use apus_storage::publish_file;
 use apus_sync::{
     FolderKind, FolderOutput, draft_of, expect_draft, expect_not_planted, is_unfinished_folder,
@@ -269,7 +268,6 @@ pub(crate) fn expect_not_in(folder: &Path, written: &[&Path]) -> Result<(), Fail
 }
 
 /// Writes a file so that it is never seen in part.
-#[cfg(feature = "bench")]
 pub(crate) fn publish(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let written =
         fs::create_dir_all(parent(path)).and_then(|()| publish_file(path, &draft_of(path), bytes));

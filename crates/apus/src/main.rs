@@ -7,8 +7,6 @@
 mod allocator;
 mod args;
 mod aside;
-#[cfg(feature = "bench")]
-mod bench;
 mod chain;
 mod cli;
 #[cfg(feature = "cluster")]
@@ -33,7 +31,6 @@ mod page;
 mod peers;
 mod places;
 mod plan;
-#[cfg(feature = "bench")]
 mod plot;
 mod print;
 mod reindex;
@@ -100,9 +97,6 @@ fn main() -> ExitCode {
         Command::Coins(args) => coins::command(&args),
         #[cfg(feature = "cluster")]
         Command::Cluster(args) => cluster::command(&args),
-        #[cfg(feature = "bench")]
-        Command::Bench(args) => bench::command(&args),
-        #[cfg(feature = "bench")]
         Command::Plot(args) => plot::command(&args),
         Command::Completions { shell } => documents::completions(shell),
         Command::Man { folder } => documents::manual(&folder),

@@ -6,11 +6,11 @@ use crate::interrupt::watch_signals;
 use crate::machine::clock;
 use crate::print;
 use crate::report::grouped;
-use apus_bench::plot::{
+use apus_chain::{Network, Params};
+use apus_plot::{
     Comparison, Measure, Picture, ReadError, ReadOptions, Run, Since, TimeScale, chart, csv,
     labels, read, total,
 };
-use apus_chain::{Network, Params};
 use apus_sync::{BlockSource, BlocksDir, ChainSource, Silent, SyncError, UseIndex};
 use clap::{Args, ValueEnum};
 use std::num::NonZeroU64;

@@ -1,5 +1,5 @@
-//! Words of Bitcoin Core's command line that are written otherwise here, or mean something else:
-//! what the user who gives them is told.
+//! Words of Bitcoin Core's command line that are written otherwise here, or mean something else, and
+//! words of parts that this program lacks: what the user who gives them is told.
 //!
 //! Only asked where a line was refused, so nothing that is right is ever commented on.
 
@@ -7,8 +7,18 @@ use apus_chain::Network;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::ffi::OsString;
 
+/// Features that not every program has.
+const FEATURES: [(&str, bool); 3] = [
+    ("cluster", cfg!(feature = "cluster")),
+    ("remote-coins", cfg!(feature = "remote-coins")),
+    ("web", cfg!(feature = "web")),
+];
+
 /// What to write instead of the word that clap stumbled over, if it is one of Core's.
 pub(crate) fn advice(error: &clap::Error, words: impl Iterator<Item = OsString>) -> Option<String> {
+    if let Some(ContextValue::String(command)) = error.get(ContextKind::InvalidSubcommand) {
+        return of_command(command);
+    }
     if ![ErrorKind::UnknownArgument, ErrorKind::TooManyValues].contains(&error.kind()) {
         return None;
     }
@@ -42,7 +52,45 @@ fn of_word(word: &str, refused: &str) -> Option<String> {
     }
 }
 
-/// Options that are another one here.
+/// Commands that are in another program, or in a feature.
+fn of_command(name: &str) -> Option<String> {
+    let feature = match name {
+        "bench" => {
+            return Some(
+                "'apus bench' is a program of its own now, apus-bench: `cargo build --release -p \
+                 apus-bench` builds it, and what followed 'bench' follows its name"
+                    .to_owned(),
+            );
+        }
+        "cluster" => "cluster",
+        "coins" => "remote-coins",
+        _ => return None,
+    };
+    let why = without(feature, &FEATURES)?;
+    Some(format!("unrecognized subcommand '{name}': {why}"))
+}
+
+/// What to say of an option that is in a feature which this program lacks.
+pub(crate) fn lacking(option: &str) -> Option<String> {
+    let feature = match option.split('-').next() {
+        Some("coins") => "remote-coins",
+        Some("web") => "web",
+        _ => return None,
+    };
+    without(feature, &FEATURES)
+}
+
+fn without(feature: &str, features: &[(&str, bool)]) -> Option<String> {
+    features.contains(&(feature, false)).then(|| {
+        format!(
+            "this program was built without the feature {feature}. The Debian package and the \
+             container have it, and so has what `cargo install --locked --path crates/apus \
+             --features extras` builds"
+        )
+    })
+}
+
+/// Options that are another one here, or in a feature.
 fn of_name(name: &str) -> Option<String> {
     let chain = match name {
         "testnet" => Some(Network::Testnet3),
@@ -62,7 +110,7 @@ fn of_name(name: &str) -> Option<String> {
         "reindex" | "reindex-chainstate" => {
             "a node's coins are made anew by `apus reindex --datadir DIR`"
         }
-        _ => return None,
+        _ => return lacking(name),
     };
     Some(instead.to_owned())
 }
@@ -80,5 +128,23 @@ mod tests {
         assert!(of_word("-chain=regtest", "-c").unwrap().ends_with("as in --chain=regtest"));
         assert!(of_word("--signet", "--signet").unwrap().ends_with("--chain signet"));
         assert!(of_word("-testnet=1", "-t").unwrap().ends_with("--chain test"));
+    }
+
+    #[test]
+    fn a_feature_that_is_not_there_is_named_with_where_it_is() {
+        let said = without("web", &[("web", false)]).unwrap();
+        for part in ["the feature web", "Debian package", "--features extras"] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        assert_eq!(without("web", &[("web", true)]), None);
+        assert_eq!(of_command("sync"), None);
+        assert_eq!(lacking("dbcache"), None);
+        for (option, is_in) in [
+            ("web", cfg!(feature = "web")),
+            ("web-stay", cfg!(feature = "web")),
+            ("coins-timeout", cfg!(feature = "remote-coins")),
+        ] {
+            assert_eq!(lacking(option).is_none(), is_in, "{option}");
+        }
     }
 }

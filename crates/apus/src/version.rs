@@ -11,7 +11,6 @@ const COMMIT: Option<&str> = option_env!("APUS_COMMIT");
 fn features() -> Vec<&'static str> {
     let built_in = [
         ("kernel", cfg!(feature = "kernel")),
-        ("bench", cfg!(feature = "bench")),
         ("cluster", cfg!(feature = "cluster")),
         ("remote-coins", cfg!(feature = "remote-coins")),
         ("s3", cfg!(feature = "s3")),

@@ -4,7 +4,7 @@
 //! cargo run -p apus-bench --example coins -- target/release/apus target/chain --rounds 3 --dbcache 450,16 --delay-us 1000
 //! ```
 //!
-//! takes the program and a chain that `apus bench chain make` made, starts servers of its own for each run, on this
+//! takes the program and a chain that `apus-bench chain make` made, starts servers of its own for each run, on this
 //! machine, and prints how long each run took and how fast it was beside that with local coins. Rounds are
 //! interleaved: each place has its turn before any has the next. With `--delay-us` there are runs over lines on
 //! which all that is said to a server arrives later by so much, and others over the same lines without a delay, so

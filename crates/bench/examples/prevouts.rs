@@ -1,4 +1,4 @@
-//! `apus bench prevouts` on stores of each kind, one after the other: a folder, a Redis Cluster and PostgreSQL:
+//! `apus-bench prevouts` on stores of each kind, one after the other: a folder, a Redis Cluster and PostgreSQL:
 //!
 //! ```sh
 //! cargo run -p apus-bench --example prevouts -- target/release/apus --rounds 8

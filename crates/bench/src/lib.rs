@@ -8,9 +8,8 @@
 //! - [`prevouts`]: what fetching the coins of a block on several threads gains.
 //! - [`run`]: runs of Apus and of Bitcoin Core on the same blocks, interleaved, with ratios.
 //! - [`peers`]: blocks from nodes on this machine: Apus, a bare reader and Bitcoin Core in turns.
-//! - [`plot`]: height over time and ratios between runs, as pictures.
 //!
-//! Nothing here prints; the program does. Nothing here is needed to validate blocks.
+//! Nothing here prints; the program `apus-bench` does (`main.rs`). Nothing here is needed to validate blocks.
 
 pub mod chainstate;
 pub mod decorate;
@@ -19,7 +18,6 @@ mod machine;
 pub mod maker;
 pub mod manifest;
 pub mod peers;
-pub mod plot;
 pub mod prevouts;
 mod process;
 mod processors;

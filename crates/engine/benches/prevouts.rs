@@ -1,6 +1,6 @@
 //! Fetching the coins of a block that are all in memory: what the fetcher costs beside a plain
 //! loop; and listing the coins that a block wants. What it gains where look-ups wait is measured by
-//! `apus bench prevouts`.
+//! `apus-bench prevouts`.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed measurement")]
 

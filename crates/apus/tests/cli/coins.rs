@@ -142,7 +142,6 @@ fn coins_that_cannot_be_had_are_told_by_name() {
         "coins copy --from redis://a/x?pwd=hidden --to redis://a:1/x",
         "coins copy --from snapshot:gone.dat --to redis://a/x?pwd=hidden",
         &format!("coins get {UNSPENT} --coins postgres://a/db/hidden!"),
-        "bench prevouts --store redis://a/x?pwd=hidden",
     ] {
         let ended = desk.apus(line).fails(1, &[]);
         assert!(!ended.stderr.contains("hidden"), "{ended}");

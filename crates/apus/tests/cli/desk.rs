@@ -37,6 +37,13 @@ pub(crate) fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures")
 }
 
+/// The program of the package whose tests these are.
+const PROGRAM: &str =
+    match (option_env!("CARGO_BIN_EXE_apus"), option_env!("CARGO_BIN_EXE_apus-bench")) {
+        (Some(program), _) | (None, Some(program)) => program,
+        (None, None) => panic!("these tests are of no program"),
+    };
+
 /// Longer than any run here takes, on a slow and busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -187,7 +194,7 @@ impl Desk {
         environment: &[(String, String)],
         line: &str,
     ) -> Running {
-        let mut words = by.iter().map(String::as_str).chain([env!("CARGO_BIN_EXE_apus")]);
+        let mut words = by.iter().map(String::as_str).chain([PROGRAM]);
         let mut command = Command::new(words.next().unwrap());
         command.args(words).args(line.split_whitespace());
         command.envs(environment.iter().map(|(name, value)| (name, value)));
@@ -220,7 +227,7 @@ impl Desk {
 
     fn spawn_shell(&self, script: &str, line: &str, prepare: fn(&mut Command)) -> Running {
         let (mut command, line) = (Command::new("sh"), assuming(line));
-        command.args(["-c", script, env!("CARGO_BIN_EXE_apus")]).args(line.split_whitespace());
+        command.args(["-c", script, PROGRAM]).args(line.split_whitespace());
         prepare(&mut command);
         self.spawn(command, &line)
     }
@@ -421,7 +428,7 @@ impl Ended {
             assert!(!self.stderr.contains(words), "{words:?} was said: {self}");
         }
         if self.code.is_some_and(|code| code != 0) {
-            let starts = ["apus: ", "error: ", "Usage: ", r#""event":"failed""#];
+            let starts = ["apus: ", "apus-bench: ", "error: ", "Usage: ", r#""event":"failed""#];
             let named = starts.iter().any(|start| self.stderr.contains(start));
             assert!(named, "it does not say which program failed: {self}");
         }

@@ -3,7 +3,7 @@
 use crate::desk::{Desk, REGTEST};
 use crate::fixtures::sync;
 
-const COMMANDS: [&str; 35] = [
+const COMMANDS: [&str; 28] = [
     "",
     "sync",
     "plan",
@@ -28,23 +28,25 @@ const COMMANDS: [&str; 35] = [
     "coins get",
     "coins copy",
     "plot",
-    "bench chain make",
-    "bench chainstate",
-    "bench decorate",
-    "bench floor",
-    "bench peers",
-    "bench prevouts",
-    "bench run",
     "cluster",
     "cluster serve",
     "cluster work",
     "cluster status",
 ];
 
+/// Those that the program has, which may lack features.
+fn commands() -> impl Iterator<Item = &'static str> {
+    COMMANDS.into_iter().filter(|command| match command.split(' ').next() {
+        Some("coins") => cfg!(feature = "remote-coins"),
+        Some("cluster") => cfg!(feature = "cluster"),
+        _ => true,
+    })
+}
+
 #[test]
 fn every_command_has_help_on_standard_output() {
     let desk = Desk::empty();
-    for command in COMMANDS {
+    for command in commands() {
         for flag in ["--help", "-h"] {
             let ended = desk.apus(&format!("{command} {flag}")).succeeds();
             assert_eq!(ended.stderr, "", "{command} {flag}");
@@ -57,7 +59,7 @@ fn every_command_has_help_on_standard_output() {
 #[test]
 fn commands_that_do_something_show_examples() {
     let desk = Desk::empty();
-    for command in COMMANDS {
+    for command in commands() {
         if !["", "hints", "snapshot", "utreexo", "cluster", "coins"].contains(&command) {
             let example = format!("apus {command} ");
             let help = desk.apus(&format!("{command} --help")).succeeds();
@@ -75,7 +77,7 @@ fn commands_that_do_something_show_examples() {
 #[test]
 fn headings_have_only_what_belongs_to_them() {
     let desk = Desk::empty();
-    for command in COMMANDS {
+    for command in commands() {
         let help = desk.apus(&format!("{command} --help")).succeeds().stdout;
         let mut heading = "";
         for line in help.lines().take_while(|line| *line != "Examples:") {
@@ -339,6 +341,25 @@ fn words_of_bitcoin_core_are_told_how_they_are_written_here() {
         assert!(ended.stderr.contains("try '--help'"), "{ended}");
     }
     desk.apus("reindex -datadir=node").fails(1, &["as in --datadir=node"]);
+    desk.apus("bench run --profile quick").fails(1, &["program of its own now, apus-bench"]);
+}
+
+#[test]
+fn a_program_says_in_which_feature_is_what_it_lacks() {
+    let desk = Desk::empty();
+    desk.write("page.conf", b"web=127.0.0.1:0\n");
+    for (line, feature, is_in) in [
+        ("cluster status", "cluster", cfg!(feature = "cluster")),
+        ("coins get x:0 --coins redis://a", "remote-coins", cfg!(feature = "remote-coins")),
+        ("sync --coins redis://a", "remote-coins", cfg!(feature = "remote-coins")),
+        ("sync --web 127.0.0.1:0", "web", cfg!(feature = "web")),
+        ("sync --conf page.conf", "web", cfg!(feature = "web")),
+    ] {
+        let ended = desk.apus(line).fails(1, &[]);
+        let named = ended.stderr.contains(&format!("the feature {feature}"));
+        assert_eq!(named, !is_in, "{ended}");
+        assert!(is_in || ended.stderr.contains("--features extras"), "{ended}");
+    }
 }
 
 /// A line that is longer than help is wide leaves some words on a line of their own, in the middle of
@@ -346,10 +367,7 @@ fn words_of_bitcoin_core_are_told_how_they_are_written_here() {
 #[test]
 fn no_paragraph_of_help_is_broken_in_its_middle() {
     let desk = Desk::empty();
-    let bench = ["chain make", "chainstate", "decorate", "floor", "peers", "prevouts", "run"];
-    let bench = bench.map(|command| format!("bench {command}"));
-    let bench = bench.iter().map(String::as_str).filter(|_| cfg!(feature = "bench"));
-    for command in COMMANDS.into_iter().chain(bench) {
+    for command in commands() {
         let help = desk.apus(&format!("{command} --help")).succeeds().stdout;
         let examples = help.split_once("Examples:").map_or("", |(_, examples)| examples);
         let lines: Vec<&str> = examples.lines().collect();

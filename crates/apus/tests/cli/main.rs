@@ -19,18 +19,16 @@ mod caches;
 #[cfg(feature = "remote-coins")]
 mod coins;
 mod convert;
-#[cfg_attr(not(feature = "bench"), allow(dead_code, reason = "those of `apus bench` use the rest"))]
+#[allow(dead_code, reason = "other tests use the rest")]
 mod desk;
 mod few_files;
 mod fixtures;
 mod folders;
 mod full_disk;
 mod help;
-#[cfg(feature = "bench")]
-mod measure;
+mod memory;
 mod pipes;
 mod plan;
-#[cfg(feature = "bench")]
 mod plot;
 mod proof_files;
 mod proofs;

@@ -1,6 +1,7 @@
 //! What a run would take, said before it begins.
 
 use crate::desk::{Desk, MAIN, REGTEST, fixtures};
+use crate::memory::make_chain;
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
 use std::fs;
@@ -168,7 +169,6 @@ fn coins_on_servers_take_no_disk_here() {
 }
 
 /// Bytes of all files of a folder now.
-#[cfg(feature = "bench")]
 fn on_disk(folder: &std::path::Path) -> u64 {
     let Ok(entries) = fs::read_dir(folder) else { return 0 };
     let each = entries.flatten().map(|entry| match entry.metadata() {
@@ -181,7 +181,6 @@ fn on_disk(folder: &std::path::Path) -> u64 {
 }
 
 /// A size as a plan tells it, in bytes.
-#[cfg(feature = "bench")]
 fn size(plan: &str, line: &str) -> f64 {
     let rest = plan.lines().find_map(|it| it.strip_prefix(line)).unwrap().trim();
     let mut words = rest.split(' ');
@@ -192,11 +191,10 @@ fn size(plan: &str, line: &str) -> f64 {
 }
 
 /// On a chain that is shaped like today's: what coins take beside blocks differs much between chains.
-#[cfg(feature = "bench")]
 #[test]
 fn a_run_takes_what_was_planned() {
     let desk = Desk::empty();
-    desk.apus("bench chain make --blocks 20 --out chain").succeeds();
+    make_chain(&desk, 20, true);
     let manifest = desk.json("chain/manifest.json");
     let assumed = manifest["assumevalid_hash"].as_str().unwrap();
     for (number, (hints, out)) in [

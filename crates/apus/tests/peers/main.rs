@@ -8,7 +8,6 @@ mod btcd;
 #[path = "../cli/desk.rs"]
 mod desk;
 mod follow;
-#[cfg(feature = "bench")]
 mod lines;
 #[allow(dead_code, reason = "other tests of the program use the rest")]
 #[path = "../handover/lived.rs"]

@@ -4,7 +4,7 @@
 //! cargo run --release -p apus-bench --example cluster -- target/release/apus target/chain --rounds 5 --json cluster.json
 //! ```
 //!
-//! takes the program and a chain that `apus bench chain make` made. For each engine (`--engines
+//! takes the program and a chain that `apus-bench chain make` made. For each engine (`--engines
 //! swiftsync,mergesync,utreexo`) there are runs of whole processes on this machine, interleaved, each with servers and
 //! folders of its own:
 //!

@@ -1,4 +1,4 @@
-//! `apus bench chainstate`: writing a chainstate, beside copying its bytes.
+//! `apus-bench chainstate`: writing a chainstate, beside copying its bytes.
 //!
 //! A set is made up and laid down on the disk in the order of its txids, as a merge of runs gives
 //! it. Then, in rounds, each in a process of its own: it is written as a chainstate; the files of
@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 /// Version of the JSON form. New fields do not change it; another meaning of one does.
 pub const VERSION: u32 = 1;
 
-/// What `apus bench chainstate` found.
+/// What `apus-bench chainstate` found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Chainstate {
     /// [`VERSION`].

@@ -1,4 +1,4 @@
-//! `apus bench decorate`: what it takes to look up all coins of a block through the batcher, where the
+//! `apus-bench decorate`: what it takes to look up all coins of a block through the batcher, where the
 //! store answers late.
 //!
 //! A block is so many transactions with so many inputs each. Callers hand them to one batcher in two
@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 /// Version of the JSON form. New fields do not change it; another meaning of one does.
 pub const VERSION: u32 = 2;
 
-/// What `apus bench decorate` found.
+/// What `apus-bench decorate` found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Decorated {
     /// [`VERSION`].

@@ -1,4 +1,4 @@
-//! `apus bench floor`: the limits of the machine at hand, and from them the least time in which an
+//! `apus-bench floor`: the limits of the machine at hand, and from them the least time in which an
 //! order-free sync of a chain could end on it.
 //!
 //! **What the floor means.** Every byte of the chain has to be read, its obfuscation undone and its
@@ -43,7 +43,7 @@ use serde::{Deserialize, Serialize};
 /// Version of the JSON form. New fields do not change it; another meaning of one does.
 pub const VERSION: u32 = 2;
 
-/// What `apus bench floor` found.
+/// What `apus-bench floor` found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Floor {
     /// [`VERSION`].

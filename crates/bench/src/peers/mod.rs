@@ -1,4 +1,4 @@
-//! `apus bench peers`: blocks from nodes on this machine.
+//! `apus-bench peers`: blocks from nodes on this machine.
 //!
 //! Nodes hand out a generated chain on ports of 127.0.0.1, over lines as good or bad as is wanted
 //! ([`line`](mod@line)). In turns, each a process of its own: a bare reader ([`reader`]) that throws all blocks
@@ -51,7 +51,7 @@ impl fmt::Display for Who {
     }
 }
 
-/// What `apus bench peers` found.
+/// What `apus-bench peers` found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Found {
     /// [`VERSION`].

@@ -1,4 +1,4 @@
-//! `apus bench prevouts`: what fetching a block's coins on several threads gains.
+//! `apus-bench prevouts`: what fetching a block's coins on several threads gains.
 //!
 //! A block is some thousand inputs that spend coins of a made-up set, chosen by chance. Its coins
 //! are fetched as a connecting thread would take them, one after the other, with different numbers
@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 /// Version of the JSON form. New fields do not change it; another meaning of one does.
 pub const VERSION: u32 = 1;
 
-/// What `apus bench prevouts` found.
+/// What `apus-bench prevouts` found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Prevouts {
     /// [`VERSION`].

@@ -39,7 +39,7 @@ impl Chain {
         if !blocksdir.is_dir() || !hints.is_file() {
             return Err(RunError::Usage(format!(
                 "{} holds no generated chain, which would be `blocks` and `chain.hints`: make one \
-                 with `apus bench chain make`",
+                 with `apus-bench chain make`",
                 folder.display()
             )));
         }
@@ -113,7 +113,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         let error = Chain::in_folder(folder.path()).unwrap_err();
-        assert!(error.to_string().contains("`apus bench chain make`"), "{error}");
+        assert!(error.to_string().contains("`apus-bench chain make`"), "{error}");
         fs::create_dir(path("blocks")).unwrap();
         for name in ["chain.hints", "blocks/blk00001.dat", "blocks/blk00000.dat", "blocks/xor.dat"]
         {

@@ -2,8 +2,8 @@
 
 use super::matrix::{Names, Subject};
 use super::record::{ChainRecord, Measured, Record};
-use crate::plot::{Bar, BarsError, Picture, bars};
 use crate::table::bytes;
+use apus_plot::{Bar, BarsError, Picture, bars};
 
 /// Why there is no chart.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]

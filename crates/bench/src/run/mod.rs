@@ -1,4 +1,4 @@
-//! `apus bench run`: Apus and Bitcoin Core on the same blocks, side by side.
+//! `apus-bench run`: Apus and Bitcoin Core on the same blocks, side by side.
 //!
 //! - [`matrix`]: what is run, as tables of data.
 //! - [`session()`]: all of it, round after round, each run a process of its own, so that a slow

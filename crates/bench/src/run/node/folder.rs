@@ -335,7 +335,7 @@ pub(super) fn comparable(chain: &Chain) -> Result<&Manifest, RunError> {
     let Some(manifest) = &chain.manifest else {
         return Err(RunError::Usage(format!(
             "{name}: without a manifest.json it is not known where scripts may be skipped, so no \
-             node can be compared: make the chain with `apus bench chain make`"
+             node can be compared: make the chain with `apus-bench chain make`"
         )));
     };
     let tail = manifest.height.saturating_sub(manifest.assumevalid_height);

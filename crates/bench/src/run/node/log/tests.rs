@@ -160,6 +160,6 @@ fn an_extract_can_be_drawn() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("debug.log");
     std::fs::write(&path, read(VERSION_29).extract).unwrap();
-    let run = crate::plot::read(&path, &crate::plot::ReadOptions::default()).unwrap();
+    let run = apus_plot::read(&path, &apus_plot::ReadOptions::default()).unwrap();
     assert_eq!(run.height(), 300);
 }

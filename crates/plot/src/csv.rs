@@ -25,7 +25,7 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plot::course::Point;
+    use crate::course::Point;
 
     #[test]
     fn labels_are_quoted_where_they_must_be() {

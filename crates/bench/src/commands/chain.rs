@@ -1,20 +1,17 @@
-//! `apus bench chain`: makes chains to measure with, and says what they are.
+//! `apus-bench chain`: makes chains to measure with, and says what they are.
 
+use super::common::cores;
 use crate::failure::{Failure, INTERRUPTED, IO, USAGE};
-use crate::interrupt::watch_signals;
-use crate::machine::cores;
-use crate::print;
-use crate::render::{Bar, Canvas};
-use crate::report::{bytes, grouped};
+use crate::terminal::{self, watch_signals};
 use apus_bench::maker::{self, Made, MakeError, Options, Progress};
 use apus_bench::manifest::{FILE_NAME, Manifest};
+use apus_bench::run::{bytes, grouped};
 use clap::{Args, Subcommand, ValueEnum};
 use std::fmt::Write as _;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How often a line is printed where there is no terminal.
+/// How often a line is printed.
 const LINE_INTERVAL: Duration = Duration::from_secs(2);
 
 #[derive(Args)]
@@ -34,11 +31,11 @@ enum ChainCommand {
 const MAKE_EXAMPLES: &str = "\
 Examples:
   A chain of 1.1 GB, and what Apus makes of it:
-    apus bench chain make --blocks 620 --seed 1 --out chain
+    apus-bench chain make --blocks 620 --seed 1 --out chain
     apus sync --chain regtest --blocksdir chain/blocks \\
          --hints chain/chain.hints --assume-hinted-valid
 
-  The same for Bitcoin Core, with all scripts checked; `apus bench chain info
+  The same for Bitcoin Core, with all scripts checked; `apus-bench chain info
   chain` tells which block to give to -assumevalid instead of 0:
     mkdir -p core/regtest && cp -r chain/blocks core/regtest/
     bitcoind -regtest -datadir=core -reindex -assumevalid=0 -connect=0 -listen=0
@@ -133,16 +130,21 @@ fn make(args: &MakeArgs) -> Result<(), Failure> {
     };
     let interrupt = watch_signals()?;
     let start = Instant::now();
-    let mut shown = Shown::new(start);
-    let made = maker::make(&args.out, &options, &interrupt, &mut |progress| shown.show(progress));
-    shown.end();
+    let mut last = start;
+    let mut tell = |progress| {
+        if last.elapsed() >= LINE_INTERVAL {
+            last = Instant::now();
+            terminal::aside(line(progress, start.elapsed()));
+        }
+    };
+    let made = maker::make(&args.out, &options, &interrupt, &mut tell);
     let folder = args.out.display();
     match made? {
-        Made::Before(manifest) => print::result(format_args!(
+        Made::Before(manifest) => terminal::result(format_args!(
             "{folder} holds this chain already: {}",
             in_short(&manifest)
         )),
-        Made::Now(manifest) => print::result(format_args!(
+        Made::Now(manifest) => terminal::result(format_args!(
             "{folder}: {}, made in {:.1} s",
             in_short(&manifest),
             start.elapsed().as_secs_f64()
@@ -157,7 +159,7 @@ impl From<MakeError> for Failure {
             MakeError::Io { .. } | MakeError::Hints { .. } => IO,
             MakeError::Interrupted => INTERRUPTED,
         };
-        Self::new(code, error.to_string())
+        Self::new(code, error)
     }
 }
 
@@ -165,43 +167,9 @@ fn in_short(manifest: &Manifest) -> String {
     format!(
         "{} blocks, {}, {} coins",
         grouped(manifest.height.into()),
-        bytes(manifest.bytes),
+        bytes(manifest.bytes as f64),
         grouped(manifest.coins)
     )
-}
-
-/// Progress on standard error: a line that changes on a terminal, else one every few seconds.
-struct Shown {
-    bar: Option<Bar>,
-    start: Instant,
-    last: Instant,
-}
-
-impl Shown {
-    fn new(start: Instant) -> Self {
-        let bar = std::io::stderr().is_terminal().then(Bar::new);
-        Self { bar, start, last: start }
-    }
-
-    fn show(&mut self, progress: Progress) {
-        match &mut self.bar {
-            Some(bar) => {
-                let text = line(progress, self.start.elapsed());
-                bar.show(|| vec![Canvas::here().fit(&text)]);
-            }
-            None if self.last.elapsed() >= LINE_INTERVAL => {
-                self.last = Instant::now();
-                print::aside(line(progress, self.start.elapsed()));
-            }
-            None => {}
-        }
-    }
-
-    fn end(&mut self) {
-        if let Some(bar) = &mut self.bar {
-            bar.clear();
-        }
-    }
 }
 
 fn line(progress: Progress, elapsed: Duration) -> String {
@@ -212,15 +180,15 @@ fn line(progress: Progress, elapsed: Duration) -> String {
         grouped(progress.busy_total.into()),
         grouped(progress.blocks.into()),
         grouped(progress.blocks_total.into()),
-        bytes(progress.bytes),
-        bytes(rate as u64)
+        bytes(progress.bytes as f64),
+        bytes(rate)
     )
 }
 
 fn info(args: &InfoArgs) -> Result<(), Failure> {
     let path = args.folder.join(FILE_NAME);
     let manifest = Manifest::read(&args.folder).map_err(|error| Failure::io(&path, error))?;
-    print::result(described(&args.folder, &manifest))
+    terminal::result(described(&args.folder, &manifest))
 }
 
 /// A manifest for people.
@@ -235,7 +203,10 @@ fn described(folder: &Path, manifest: &Manifest) -> String {
     };
     row("blocks", grouped(manifest.height.into()));
     row("full blocks", grouped(manifest.busy_blocks.into()));
-    row("bytes of blocks", format!("{} ({})", grouped(manifest.bytes), bytes(manifest.bytes)));
+    row(
+        "bytes of blocks",
+        format!("{} ({})", grouped(manifest.bytes), bytes(manifest.bytes as f64)),
+    );
     row("tip", manifest.tip_hash.clone());
     row("last full block", manifest.assumevalid_hash.clone());
     row("its height", grouped(manifest.assumevalid_height.into()));

@@ -1,7 +1,7 @@
 use super::*;
-use crate::plot::course::Point;
-use crate::plot::picture::Shape;
-use crate::plot::picture::tests::assert_inside;
+use crate::course::Point;
+use crate::picture::Shape;
+use crate::picture::tests::assert_inside;
 use proptest::prelude::*;
 
 fn run(label: &str, points: &[(f64, u64)]) -> Run {

@@ -144,8 +144,8 @@ fn draw_row(picture: &mut Picture, scale: &Scale, row: &Bar, middle: f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plot::picture::Shape;
-    use crate::plot::picture::tests::assert_inside;
+    use crate::picture::Shape;
+    use crate::picture::tests::assert_inside;
     use proptest::prelude::*;
 
     fn lengths(picture: &Picture) -> Vec<f64> {

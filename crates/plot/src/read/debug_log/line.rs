@@ -7,7 +7,7 @@
 //! from that time on which stands right before a message that matters. What peers can write into a message has no
 //! `=`, so that it is never taken for a tip.
 
-use crate::plot::read::HEIGHT_MAX;
+use crate::read::HEIGHT_MAX;
 
 /// What happened, and when.
 #[derive(Debug, PartialEq, Eq)]

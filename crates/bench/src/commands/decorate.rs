@@ -1,9 +1,8 @@
-//! `apus bench decorate`: what it takes to look up the coins of a block through a batcher.
+//! `apus-bench decorate`: what it takes to look up the coins of a block through a batcher.
 
 use super::common::{Latency, write_json};
 use crate::failure::Failure;
-use crate::interrupt::watch_signals;
-use crate::print;
+use crate::terminal::{self, watch_signals};
 use apus_bench::decorate::{self, Event, Plan};
 use apus_bench::run::Machine;
 use clap::Args;
@@ -13,10 +12,10 @@ const DECORATE_EXAMPLES: &str = "\
 Examples:
   A block of 1,000 transactions, a store that takes 500 us, from 1 to 64
   callers:
-    apus bench decorate
+    apus-bench decorate
 
   A store across a country, for other programs:
-    apus bench decorate --latency 20ms --concurrency 1,8 --rounds 5 \\
+    apus-bench decorate --latency 20ms --concurrency 1,8 --rounds 5 \\
          --json decorate.json
 
 \"Whole block\": each caller hands in all it has and says that the block is
@@ -84,10 +83,10 @@ pub(crate) fn command(args: &DecorateArgs) -> Result<(), Failure> {
         in_flight: args.in_flight.into(),
         rounds: args.rounds,
     };
-    let mut tell = |event: Event| print::aside(event);
+    let mut tell = |event: Event| terminal::aside(event);
     let found = decorate::measure(&plan, machine, &interrupt, &mut tell)?;
     if let Some(path) = &args.json {
         write_json(path, &found)?;
     }
-    print::result(decorate::table(&found).text())
+    terminal::result(decorate::table(&found).text())
 }

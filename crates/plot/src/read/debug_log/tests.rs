@@ -1,5 +1,5 @@
 use super::*;
-use crate::plot::course::POINTS_MAX;
+use crate::course::POINTS_MAX;
 use proptest::prelude::*;
 use std::io::Cursor;
 use std::num::NonZeroU64;

@@ -133,7 +133,7 @@ impl Easel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plot::picture::PALETTE;
+    use crate::picture::PALETTE;
 
     /// Width, height and pixels of red, green, blue, alpha, by another reader.
     fn decode(bytes: &[u8]) -> (u32, u32, Vec<[u8; 4]>) {

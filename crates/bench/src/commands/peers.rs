@@ -1,17 +1,15 @@
-//! `apus bench peers`: blocks from nodes on this machine.
+//! `apus-bench peers`: blocks from nodes on this machine.
 
-use super::common::{Scratch, kind_code, write_json};
-use crate::args::parse_mib;
+use super::apus::Apus;
+use super::common::{Scratch, own_program, write_json};
 use crate::failure::Failure;
-use crate::interrupt::watch_signals;
-use crate::print;
+use crate::terminal::{self, watch_signals};
 use apus_bench::peers::line::Line;
 use apus_bench::peers::reader::{ReaderError, read};
 use apus_bench::peers::{self, Event, Plan};
 use apus_bench::run::{Chain, node};
 use apus_chain::Network;
 use clap::{Args, ValueEnum};
-use std::env;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,16 +19,16 @@ const PEERS_EXAMPLES: &str = "\
 Examples:
   How fast eight nodes are read from, beside a program that throws everything
   away and bitcoind:
-    apus bench chain make --blocks 310 --unsigned --out chain
-    apus bench peers --chain-dir chain --against bitcoind
+    apus-bench chain make --blocks 310 --unsigned --out chain
+    apus-bench peers --chain-dir chain --against bitcoind
 
   The same, encrypted, and what the nodes need of the chain kept for the next
   time:
-    apus bench peers --chain-dir chain --v2transport 1 --dir scratch
+    apus-bench peers --chain-dir chain --v2transport 1 --dir scratch
 
   Whether lines of 20 Mbit/s with a round trip of 100 ms are full, and what it
   costs if one stalls:
-    apus bench peers --chain-dir chain --line 20mbit,50ms --stall-after 8
+    apus-bench peers --chain-dir chain --line 20mbit,50ms --stall-after 8
 
 Nodes, readers and lines share the cores of this machine. All take turns, round
 after round; sets are compared, and a difference ends the command with exit code
@@ -39,7 +37,7 @@ after round; sets are compared, and a difference ends the command with exit code
 #[derive(Args)]
 #[command(after_help = PEERS_EXAMPLES)]
 pub(crate) struct PeersArgs {
-    /// A generated chain, made by `apus bench chain make`
+    /// A generated chain, made by `apus-bench chain make`
     #[arg(long, value_name = "DIR", required_unless_present = "read")]
     chain_dir: Option<PathBuf>,
 
@@ -52,12 +50,16 @@ pub(crate) struct PeersArgs {
     rounds: u32,
 
     /// Memory for Apus and bitcoind, in MiB
-    #[arg(long, value_name = "MiB", default_value_t = 450, value_parser = parse_mib)]
+    #[arg(long, value_name = "MiB", default_value_t = 450, value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
     dbcache: u64,
 
     /// Use the encrypted transport (BIP-324): 1 or 0
     #[arg(long, value_name = "0|1", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=1))]
     v2transport: u8,
+
+    /// The apus to measure; if not given, the one beside this program, or on PATH
+    #[arg(long, value_name = "FILE")]
+    apus: Option<PathBuf>,
 
     /// Another program to run from the same nodes
     #[arg(long, value_enum)]
@@ -103,7 +105,7 @@ enum Against {
 
 impl From<ReaderError> for Failure {
     fn from(error: ReaderError) -> Self {
-        Failure::new(kind_code(error.kind()), error.to_string())
+        Failure::of(error.kind(), &error)
     }
 }
 
@@ -116,13 +118,12 @@ pub(crate) fn command(args: &PeersArgs) -> Result<(), Failure> {
     };
     let chain = Chain::in_folder(folder)?;
     let bitcoind = node::find(args.bitcoind.as_deref())?;
-    let program = env::current_exe()
-        .map_err(|error| Failure::usage(format!("cannot find this program itself: {error}")))?;
+    let (apus, own) = (Apus::find(args.apus.as_deref())?, own_program()?);
     let interrupt = watch_signals()?;
     let scratch = Scratch::open(args.dir.as_deref(), "apus-bench-peers")?;
     let reader = |peers: &[SocketAddr], told: &Path| {
-        let mut command = Command::new(&program);
-        command.args(["bench", "peers", "--v2transport", &args.v2transport.to_string()]);
+        let mut command = Command::new(&own);
+        command.args(["peers", "--v2transport", &args.v2transport.to_string()]);
         peers.iter().for_each(|peer| {
             command.args(["--read", &peer.to_string()]);
         });
@@ -130,7 +131,7 @@ pub(crate) fn command(args: &PeersArgs) -> Result<(), Failure> {
         command
     };
     let plan = Plan {
-        program: &program,
+        program: &apus.program,
         bitcoind: &bitcoind,
         chain,
         peers: args.peers.into(),
@@ -143,9 +144,9 @@ pub(crate) fn command(args: &PeersArgs) -> Result<(), Failure> {
         scratch: &scratch.folder,
         reader: &reader,
     };
-    let found = peers::measure(&plan, &interrupt, &mut |event: Event| print::aside(event))?;
+    let found = peers::measure(&plan, &interrupt, &mut |event: Event| terminal::aside(event))?;
     if let Some(path) = &args.json {
         write_json(path, &found)?;
     }
-    print::result(peers::table(&found).text())
+    terminal::result(peers::table(&found).text())
 }

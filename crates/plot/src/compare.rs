@@ -130,7 +130,7 @@ pub(super) fn course(base: &Run, run: &Run) -> Vec<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plot::course::{Point, Scripts};
+    use crate::course::{Point, Scripts};
     use proptest::prelude::*;
 
     fn run(label: &str, start_height: u64, points: &[(f64, u64)]) -> Run {

@@ -1,31 +1,36 @@
 //! What the commands that measure have in common.
 
-use crate::failure::{Failure, INTERRUPTED, INVALID, IO, USAGE, WRONG};
+use crate::failure::Failure;
 use apus_bench::run::RunError;
 use apus_storage::create_private_dir;
-use apus_sync::ErrorKind;
 use serde::Serialize;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
-        Failure::new(kind_code(error.kind()), error.to_string())
+        Failure::of(error.kind(), &error)
     }
 }
 
-/// The exit code of an error.
-pub(super) fn kind_code(kind: ErrorKind) -> u8 {
-    match kind {
-        ErrorKind::Usage => USAGE,
-        ErrorKind::Invalid => INVALID,
-        ErrorKind::Wrong => WRONG,
-        ErrorKind::Io => IO,
-        ErrorKind::Interrupted => INTERRUPTED,
-    }
+/// Cores that this process may use.
+pub(super) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Seconds since 1970, by the machine's clock.
+pub(super) fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_secs().try_into().unwrap_or(i64::MAX)
+}
+
+/// This program, which does some parts in processes of their own.
+pub(super) fn own_program() -> Result<PathBuf, Failure> {
+    env::current_exe()
+        .map_err(|error| Failure::usage(format!("cannot find this program itself: {error}")))
 }
 
 /// Writes a file of JSON for programs and people.
@@ -76,13 +81,14 @@ impl Scratch {
         };
         let named = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
         let made = folder.ancestors().take_while(named).map(Path::to_owned).collect();
-        let elsewhere = "name another folder with --dir";
         // Among temporary files another user may have one of its name.
         let made_there = match temporary {
             true => create_private_dir(&folder),
             false => fs::create_dir_all(&folder),
         };
-        made_there.map_err(|e| Failure::making(&folder, &e, elsewhere))?;
+        made_there.map_err(|error| {
+            Failure::io(&folder, format!("{error}; name another folder with --dir"))
+        })?;
         // A node wants its folder by its full name.
         let folder = fs::canonicalize(&folder).map_err(|error| Failure::io(&folder, error))?;
         Ok(Self { folder, temporary, made })

@@ -4,7 +4,7 @@
 //! nothing that would make a picture impossible: times are finite and do not decrease.
 
 use super::{HEIGHT_MAX, REPORT_BYTES_MAX, ReadOptions, Since, Wrong};
-use crate::plot::course::{Measure, Point, Run, Scripts, Thinner};
+use crate::course::{Measure, Point, Run, Scripts, Thinner};
 use serde::Deserialize;
 
 /// The version of the form that is understood.

@@ -1,27 +1,25 @@
-//! `apus bench chainstate`: writing a chainstate, beside copying its bytes.
+//! `apus-bench chainstate`: writing a chainstate, beside copying its bytes.
 
-use super::common::{Scratch, kind_code, write_json};
+use super::common::{Scratch, own_program, write_json};
 use crate::failure::Failure;
-use crate::interrupt::watch_signals;
-use crate::print;
+use crate::terminal::{self, watch_signals};
 use apus_bench::chainstate::{self, ChainstateError, Event, Part, Place, Plan};
 use apus_bench::run::Machine;
 use clap::Args;
-use std::env;
 use std::path::PathBuf;
 use std::process::Command;
 
 const CHAINSTATE_EXAMPLES: &str = "\
 Examples:
   Ten million made-up coins, on the disk of the folder for temporary files:
-    apus bench chainstate
+    apus-bench chainstate
 
   On another disk, for other programs:
-    apus bench chainstate --coins 50000000 --dir /mnt/disk/scratch \\
+    apus-bench chainstate --coins 50000000 --dir /mnt/disk/scratch \\
          --json chainstate.json
 
   Without a disk, to see the processor's part alone:
-    apus bench chainstate --dir /dev/shm/scratch
+    apus-bench chainstate --dir /dev/shm/scratch
 
 Three times the chainstate's bytes must fit there: some 70 bytes a coin.";
 
@@ -55,7 +53,7 @@ fn part(name: &str) -> Result<Part, String> {
 
 impl From<ChainstateError> for Failure {
     fn from(error: ChainstateError) -> Self {
-        Failure::new(kind_code(error.kind()), error.to_string())
+        Failure::of(error.kind(), &error)
     }
 }
 
@@ -66,20 +64,20 @@ pub(crate) fn command(args: &ChainstateArgs) -> Result<(), Failure> {
     if let (Some(part), Some(folder)) = (args.part, &args.dir) {
         return Ok(chainstate::part(&Place::new(folder), part, args.coins, &interrupt)?);
     }
-    let program = env::current_exe().map_err(Failure::usage)?;
+    let program = own_program()?;
     let scratch = Scratch::open(args.dir.as_deref(), "apus-bench-chainstate")?;
     let command = |part: Part| {
         let mut command = Command::new(&program);
-        command.args(["bench", "chainstate", "--coins", &args.coins.to_string()]);
+        command.args(["chainstate", "--coins", &args.coins.to_string()]);
         command.args(["--part", part.name(), "--dir"]).arg(&scratch.folder);
         command
     };
     let plan = Plan { place: Place::new(&scratch.folder), coins: args.coins, rounds: args.rounds };
     let found = chainstate::measure(&plan, machine, &command, &interrupt, &mut |event: Event| {
-        print::aside(event);
+        terminal::aside(event);
     })?;
     if let Some(path) = &args.json {
         write_json(path, &found)?;
     }
-    print::result(chainstate::table(&found).text())
+    terminal::result(chainstate::table(&found).text())
 }

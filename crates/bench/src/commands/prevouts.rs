@@ -1,10 +1,8 @@
-//! `apus bench prevouts`: what fetching a block's coins on several threads gains.
+//! `apus-bench prevouts`: what fetching a block's coins on several threads gains.
 
 use super::common::{Latency, write_json};
-use crate::coins::bench_store;
 use crate::failure::{Failure, INTERRUPTED, IO, USAGE, WRONG};
-use crate::interrupt::watch_signals;
-use crate::print;
+use crate::terminal::{self, watch_signals};
 use apus_bench::prevouts::{
     self, CoinsPlace, Event, MadeUpCoins, Plan, PrevoutsError, StoredCoins,
 };
@@ -17,27 +15,24 @@ use std::sync::Arc;
 const PREVOUTS_EXAMPLES: &str = "\
 Examples:
   What threads gain, from a map in memory to a server far away; some minutes:
-    apus bench prevouts
+    apus-bench prevouts
 
   Eight threads and a disk, for other programs:
-    apus bench prevouts --latency 500us --threads 8 --rounds 5 \\
+    apus-bench prevouts --latency 500us --threads 8 --rounds 5 \\
          --json prevouts.json
 
   The real store with a small cache, on the disk of a folder (filled with the
   coins first); to see the disk and not the system's page cache, empty that
   before:
-    apus bench prevouts --store coins.bench --coins 20000000 --latency 0
+    apus-bench prevouts --store coins.bench --coins 20000000 --latency 0
 
   A block of 2,856 transactions, of 2.5 inputs each, on servers, as a run asks
   them:
-    apus bench prevouts --store redis://10.0.0.1:6379/bench --inputs 7140 \\
+    apus-bench prevouts --store redis://10.0.0.1:6379/bench --inputs 7140 \\
          --coins 400000 --latency 0 --threads 2
 
 The thread that takes the coins does nothing else here, so this is the most that
 there is to gain.";
-
-/// Memory for answers of servers, in bytes: what a run has for them by default.
-const ANSWERS_BYTES: u64 = 56 << 20;
 
 #[derive(Args)]
 #[command(after_help = PREVOUTS_EXAMPLES)]
@@ -85,7 +80,7 @@ impl From<PrevoutsError> for Failure {
             PrevoutsError::Wrong { .. } => WRONG,
             PrevoutsError::Interrupted => INTERRUPTED,
         };
-        Self::new(code, error.to_string())
+        Self::new(code, error)
     }
 }
 
@@ -110,32 +105,30 @@ pub(crate) fn command(args: &PrevoutsArgs) -> Result<(), Failure> {
         None => Arc::new(MadeUpCoins::new(args.coins)),
         Some(store) => Arc::new(stored(args, place, store)?),
     };
-    let mut tell = |event: Event| print::aside(event);
+    let mut tell = |event: Event| terminal::aside(event);
     let prevouts = prevouts::measure(&plan, machine, &view, &interrupt, &mut tell)?;
     if let Some(path) = &args.json {
         write_json(path, &prevouts)?;
     }
-    print::result(prevouts::table(&prevouts).text())
+    terminal::result(prevouts::table(&prevouts).text())
 }
 
 /// The coins in a store, of which those are put there that it lacks.
 fn stored(args: &PrevoutsArgs, place: CoinsPlace, store: &str) -> Result<StoredCoins, Failure> {
-    let beyond = match place {
-        CoinsPlace::Servers => Some(bench_store("--store", store)?),
-        CoinsPlace::Store | CoinsPlace::Memory => None,
-    };
-    let stored = match beyond {
-        Some(beyond) => {
-            print::aside(format_args!("{} gets the coins that it lacks", beyond.place));
-            let opened = beyond.open(StoredCoins::NETWORK, ANSWERS_BYTES);
-            opened
-                .map_err(PrevoutsError::from)
-                .and_then(|opened| StoredCoins::within(opened, &beyond.place, args.coins))
-        }
-        None => {
-            print::aside(format_args!("the store in {store} gets the coins that it lacks"));
-            StoredCoins::open(Path::new(store), args.coins, args.store_cache << 20)
-        }
-    };
-    Ok(stored?)
+    if let CoinsPlace::Servers = place {
+        return on_servers(store, args.coins);
+    }
+    terminal::aside(format_args!("the store in {store} gets the coins that it lacks"));
+    Ok(StoredCoins::open(Path::new(store), args.coins, args.store_cache << 20)?)
+}
+
+#[cfg(feature = "remote-coins")]
+use super::servers::stored as on_servers;
+
+#[cfg(not(feature = "remote-coins"))]
+fn on_servers(_: &str, _: u32) -> Result<StoredCoins, Failure> {
+    Err(Failure::usage(
+        "--store: this program was built without coins on servers: build it with cargo build \
+         --release -p apus-bench --features remote-coins",
+    ))
 }

@@ -128,7 +128,7 @@ impl Display for Escaped<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plot::picture::INK;
+    use crate::picture::INK;
     use proptest::prelude::*;
 
     fn texts(svg: &str) -> Vec<String> {

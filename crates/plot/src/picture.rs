@@ -154,10 +154,10 @@ impl Picture {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::plot::font::width;
+    use crate::font::width;
 
     /// All that is drawn lies on the sheet.
-    pub(in crate::plot) fn assert_inside(picture: &Picture) {
+    pub(crate) fn assert_inside(picture: &Picture) {
         for shape in &picture.shapes {
             for (x, y) in extent(shape) {
                 assert!((0.0..=picture.width).contains(&x), "x of {shape:?}");

@@ -1,10 +1,8 @@
-//! `apus bench floor`: the limits of this machine, and the least time that a chain can take on it.
+//! `apus-bench floor`: the limits of this machine, and the least time that a chain can take on it.
 
-use super::common::write_json;
+use super::common::{cores, now, own_program, write_json};
 use crate::failure::Failure;
-use crate::interrupt::watch_signals;
-use crate::machine::{cores, now};
-use crate::print;
+use crate::terminal::{self, watch_signals};
 use apus_bench::floor::{
     self, ChainFloor, Counted, Floor, KernelRates, Measure, MeasureError, VERSION, made_up_block,
 };
@@ -24,13 +22,13 @@ use std::time::Duration;
 const FLOOR_EXAMPLES: &str = "\
 Examples:
   What this machine can do:
-    apus bench floor
+    apus-bench floor
 
-  What that means for a chain made by `apus bench chain make`:
-    apus bench floor --chain-dir chain
+  What that means for a chain made by `apus-bench chain make`:
+    apus-bench floor --chain-dir chain
 
   The same for the blocks of your own node:
-    apus bench floor --chain main --blocksdir ~/.bitcoin/blocks \\
+    apus-bench floor --chain main --blocksdir ~/.bitcoin/blocks \\
          --hints main.hints
 
 The floor is the sum of what cannot be left out, each at the best rate that this
@@ -83,7 +81,7 @@ pub(crate) fn command(args: &FloorArgs) -> Result<(), Failure> {
     if args.one_kernel {
         let rates = floor::kernel_rates(threads, span);
         let text = serde_json::to_string(&rates).map_err(Failure::usage)?;
-        return print::result(text);
+        return terminal::result(text);
     }
     // Asked before anything here makes a load of its own.
     let machine = Machine::here();
@@ -93,7 +91,7 @@ pub(crate) fn command(args: &FloorArgs) -> Result<(), Failure> {
     let (files, blocks, work) = match &chain {
         Some(chain) => {
             let params = Params::of(chain.network);
-            print::aside("counting what the blocks have");
+            terminal::aside("counting what the blocks have");
             let assumed = assumed(chain, params)?;
             let (blocks, hints) = (&chain.blocksdir, &chain.hints);
             let counted = floor::count(params, blocks, hints, assumed.as_ref(), now(), &interrupt)
@@ -112,7 +110,7 @@ pub(crate) fn command(args: &FloorArgs) -> Result<(), Failure> {
         scratch: &scratch.folder,
         interrupt: &interrupt,
     };
-    let mut tell = |what: &str| print::aside(format_args!("measuring {what}"));
+    let mut tell = |what: &str| terminal::aside(format_args!("measuring {what}"));
     let limits = measure.limits(kernels, &mut tell).map_err(|error| match error {
         MeasureError::Io(error) => Failure::io(&scratch.folder, error),
         MeasureError::Interrupted => Failure::interrupted(),
@@ -127,14 +125,14 @@ pub(crate) fn command(args: &FloorArgs) -> Result<(), Failure> {
 
 fn show(floor: &Floor) -> Result<(), Failure> {
     for table in floor::limits(&floor.limits) {
-        print::result(table.text())?;
+        terminal::result(table.text())?;
     }
     if let Some(chain) = &floor.chain {
-        print::result(floor::items(chain, &floor.limits).text())?;
-        print::result(floor::sums(chain, &floor.limits).text())?;
+        terminal::result(floor::items(chain, &floor.limits).text())?;
+        terminal::result(floor::sums(chain, &floor.limits).text())?;
     }
     match floor.machine.load {
-        Some(load) if floor.machine.is_busy() => print::result(format_args!(
+        Some(load) if floor.machine.is_busy() => terminal::result(format_args!(
             "The machine was busy when this began (load {load:.1}): rates may be too low, and those \
              of several threads at once most of all."
         )),
@@ -169,15 +167,14 @@ fn kernels(
     span_ms: u64,
     interrupt: &AtomicBool,
 ) -> Result<Vec<KernelRates>, Failure> {
-    let program = env::current_exe()
-        .map_err(|error| Failure::usage(format!("cannot find this program itself: {error}")))?;
+    let program = own_program()?;
     let measure = |kernel: &str| {
         if interrupt.load(Ordering::Relaxed) {
             return Err(Failure::interrupted());
         }
-        print::aside(format_args!("measuring SHA-256 by the kernel {kernel}"));
+        terminal::aside(format_args!("measuring SHA-256 by the kernel {kernel}"));
         let output = Command::new(&program)
-            .args(["bench", "floor", "--one-kernel", "--par", &threads.to_string()])
+            .args(["floor", "--one-kernel", "--par", &threads.to_string()])
             .args(["--span-ms", &span_ms.to_string()])
             .env("APUS_SHA256", kernel)
             .stdin(Stdio::null())

@@ -1,11 +1,9 @@
-//! `apus bench run`: Apus and Bitcoin Core on the same blocks, side by side.
+//! `apus-bench run`: Apus and Bitcoin Core on the same blocks, side by side.
 
-use super::common::{Scratch, write_json};
+use super::apus::Apus;
+use super::common::{Scratch, cores, now, write_json};
 use crate::failure::Failure;
-use crate::interrupt::watch_signals;
-use crate::machine::{cores, now};
-use crate::print;
-use crate::version::Program;
+use crate::terminal::{self, watch_signals};
 use apus_bench::maker::{self, Options};
 use apus_bench::run::matrix::{
     Grid, Profile, Threads, aggregates, first_of_each, has_aggregates, subjects,
@@ -22,31 +20,31 @@ const RUN_EXAMPLES: &str = "\
 Examples:
   Whether Apus and bitcoind come to the same set on a small chain that is made
   on the way:
-    apus bench run --profile quick --against bitcoind
+    apus-bench run --profile quick --against bitcoind
 
   How fast both are on a chain of 1 GB, with all that a stranger needs to judge
   it:
-    apus bench chain make --blocks 620 --out chain
-    apus bench run --profile full --against bitcoind --chain-dir chain \\
+    apus-bench chain make --blocks 620 --out chain
+    apus-bench run --profile full --against bitcoind --chain-dir chain \\
          --record record
 
   The engines without hints, scripts skipped and run, each beside a node that
   does the same:
-    apus bench run --profile connect --against bitcoind --record record
+    apus-bench run --profile connect --against bitcoind --record record
 
   The same on 1 GB with scripts skipped, with the usual memory and with little:
-    apus bench run --profile rules --against bitcoind --record record
+    apus-bench run --profile rules --against bitcoind --record record
 
   What a node needs, a chainstate, from both; and from a bitcoind that makes no
   look-ups for BIP-30, as none does on the main chain:
-    apus bench run --profile chainstate --against bitcoind \\
+    apus-bench run --profile chainstate --against bitcoind \\
          --bitcoind \"$(scripts/core)\" --record record
 
   Roots of the Utreexo forest, proofs, and blocks judged by them:
-    apus bench run --profile utreexo --against bitcoind --record record
+    apus-bench run --profile utreexo --against bitcoind --record record
 
   Whether speed depends on length:
-    apus bench run --profile full --chain-dir short --chain-dir long \\
+    apus-bench run --profile full --chain-dir short --chain-dir long \\
          --aggregate sha256
 
 Every run is a process of its own; all kinds take turns, round after round.
@@ -63,6 +61,10 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, default_value_t = ProfileArg::Quick)]
     profile: ProfileArg,
 
+    /// The apus to measure; if not given, the one beside this program, or on PATH
+    #[arg(long, value_name = "FILE")]
+    apus: Option<PathBuf>,
+
     /// Another program to run on the same blocks
     #[arg(long, value_enum)]
     against: Option<Against>,
@@ -72,7 +74,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE", requires = "against")]
     bitcoind: Option<PathBuf>,
 
-    /// A generated chain, made by `apus bench chain make`; may be given more than once. If not
+    /// A generated chain, made by `apus-bench chain make`; may be given more than once. If not
     /// given, one is made
     #[arg(long, value_name = "DIR")]
     chain_dir: Vec<PathBuf>,
@@ -178,26 +180,24 @@ pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
         }
         None => None,
     };
-    let program = env::current_exe()
-        .map_err(|error| Failure::usage(format!("cannot find this program itself: {error}")))?;
+    let apus = Apus::find(args.apus.as_deref())?;
     let interrupt = watch_signals()?;
     let scratch = Scratch::open(args.dir.as_deref(), "apus-bench-run")?;
     let mut subjects = subjects(&grids(args, profile), cores());
     if bitcoind.is_some() {
         subjects.extend(profile.nodes(&args.dbcache));
     }
-    let built = Program::this();
     let plan = Plan {
         profile: profile.name,
         timed: profile.timed,
-        program: &program,
-        version: built.apus,
-        commit: built.commit,
-        features: built.features,
+        program: &apus.program,
+        version: &apus.version,
+        commit: apus.commit.as_deref(),
+        features: apus.features.iter().map(String::as_str).collect(),
         command: line(),
         chains: chains(args, profile, &scratch.folder, &interrupt)?,
         subjects,
-        no_interpreter: no_interpreter(),
+        no_interpreter: apus.no_interpreter(),
         bitcoind: bitcoind.as_deref(),
         rounds: args.runs.unwrap_or(profile.rounds),
         page_cache: if args.cold { PageCache::Dropped } else { PageCache::Warm },
@@ -205,14 +205,14 @@ pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
         scratch: &scratch.folder,
         now: now(),
     };
-    let mut tell = |event: apus_bench::run::Event<'_>| print::aside(event);
+    let mut tell = |event: apus_bench::run::Event<'_>| terminal::aside(event);
     let (record, attachments) = session(&plan, &interrupt, &mut tell)?;
     write(args, &record, &attachments)?;
     for note in &record.notes {
-        print::result(format_args!("* {note}"))?;
+        terminal::result(format_args!("* {note}"))?;
     }
-    print::result("")?;
-    tables(&record).iter().try_for_each(|table| print::result(table.text()))
+    terminal::result("")?;
+    tables(&record).iter().try_for_each(|table| terminal::result(table.text()))
 }
 
 /// The command as it was given. Folders are named by their last part: where they are is the
@@ -223,12 +223,6 @@ fn line() -> Vec<String> {
         _ => argument,
     };
     env::args().map(short).collect()
-}
-
-/// Why runs of this program, which is the one that is measured, can run no scripts.
-fn no_interpreter() -> Option<String> {
-    let missing = apus_sync::script_verifier().is_err();
-    missing.then(|| "this build has no script interpreter (the feature kernel)".to_owned())
 }
 
 /// What of Apus is run: the profile's, unless the command line says otherwise.
@@ -287,7 +281,7 @@ fn chains(
         block_weight: profile.chain.block_weight,
         ..Options::new(profile.chain.blocks, 1)
     };
-    print::aside(format_args!("making a chain of {} full blocks", options.blocks));
+    terminal::aside(format_args!("making a chain of {} full blocks", options.blocks));
     maker::make(&folder, &options, interrupt, &mut |_| {})?;
     Ok(vec![Chain::in_folder(&folder)?])
 }

@@ -1,31 +1,65 @@
-//! Measuring: floors of chains, and runs beside a real node. Numbers are looked at, times never.
+//! The program from outside: floors of chains, and runs beside a real node. Numbers are looked at, times never.
+//!
+//! A desk's program is `apus-bench` here; `apus` is expected beside it, as a build of the workspace has both.
 
-use crate::desk::{Desk, MAIN, REGTEST};
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a failure here is a failed test")]
+
+#[path = "../../../../crates/apus/tests/cli/desk.rs"]
+#[allow(dead_code, reason = "the tests of the program `apus` use all of it")]
+mod desk;
+
 use apus_testkit::bitcoind;
+use desk::{Desk, MAIN, REGTEST};
 use serde_json::Value;
 use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// Runs `apus` with the words of a line on a desk, and says what it wrote.
+fn apus(desk: &Desk, line: &str) -> String {
+    let program = Path::new(env!("CARGO_BIN_EXE_apus-bench")).with_file_name("apus");
+    assert!(program.is_file(), "there is no {}: cargo build -p apus", program.display());
+    let mut command = Command::new(program);
+    let ended = command.current_dir(desk.path("")).args(line.split_whitespace()).output().unwrap();
+    let said = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    assert!(ended.status.success(), "{line}: {}", said(&ended.stderr));
+    said(&ended.stdout)
+}
+
+const COMMANDS: [&str; 7] =
+    ["chain make", "chainstate", "decorate", "floor", "peers", "prevouts", "run"];
 
 #[test]
 fn commands_that_measure_show_examples() {
     let desk = Desk::empty();
-    for command in ["chainstate", "decorate", "floor", "peers", "prevouts", "run"] {
-        let command = format!("bench {command}");
-        let example = format!("apus {command} ");
-        let ended = desk.apus(&format!("{command} --help")).succeeds();
-        ended.says(&["Examples:\n", &example]);
+    for command in COMMANDS {
+        let example = format!("apus-bench {command}");
+        let help = desk.apus(&format!("{command} --help")).succeeds();
+        let help = help.says(&["Usage: apus-bench", "Examples:\n", &example]).stdout;
+        let after = help.split("Examples:\n").nth(1).unwrap();
+        let long: Vec<_> = after.lines().filter(|line| line.chars().count() > 80).collect();
+        assert!(long.is_empty(), "{command}: {long:#?}");
     }
+}
+
+#[test]
+fn a_url_is_not_repeated() {
+    let desk = Desk::empty();
+    let ended = desk.apus("prevouts --store redis://a/x?pwd=hidden").fails(1, &["--store"]);
+    assert!(!ended.stderr.contains("hidden"), "{ended}");
 }
 
 #[test]
 fn a_small_chain_gives_the_same_set_everywhere() {
     let desk = Desk::empty();
     let line = format!(
-        "bench run --profile quick --against bitcoind --bitcoind {} --json all.json --markdown \
+        "run --profile quick --against bitcoind --bitcoind {} --json all.json --markdown \
          all.md --svg all.svg --record record",
         bitcoind::find().display()
     );
     // Without an interpreter the engines that connect blocks are left out, with a word.
-    let connected = if cfg!(feature = "kernel") { 4 } else { 0 };
+    let with_scripts = apus(&desk, "--version").contains("kernel");
+    let connected = if with_scripts { 4 } else { 0 };
     let told = format!("the same result in {} runs", 13 + connected);
     let ended = desk.apus(&line).succeeds();
     let ended = ended.says(&[&told, "has the same set", "BIP-30"]);
@@ -64,9 +98,9 @@ fn a_small_chain_gives_the_same_set_everywhere() {
         .filter(|name| name.ends_with(".report.json") || name.ends_with(".debug.log"))
         .map(|name| format!("record/{name}"))
         .collect();
-    desk.apus(&format!("plot {} --out drawn.svg", drawn.join(" "))).succeeds();
+    apus(&desk, &format!("plot {} --out drawn.svg", drawn.join(" ")));
 
-    desk.apus("bench run --record record").fails(1, &["record holds something already"]);
+    desk.apus("run --record record").fails(1, &["record holds something already"]);
 }
 
 #[test]
@@ -74,8 +108,9 @@ fn a_floor_counts_what_a_run_counts() {
     for fixture in [MAIN, REGTEST] {
         let desk = Desk::with(fixture);
         let chain = format!("--chain {} --blocksdir blocks", fixture.chain);
-        desk.apus(&format!("sync {chain} --hints msb.hints --report report.json")).succeeds();
-        let line = format!("bench floor {chain} --hints msb.hints --span-ms 1 --json floor.json");
+        let sync = format!("sync {chain} --hints msb.hints --assume-hinted-valid");
+        apus(&desk, &format!("{sync} --report report.json"));
+        let line = format!("floor {chain} --hints msb.hints --span-ms 1 --json floor.json");
         desk.apus(&line).succeeds().says(&["SHA-256 compressions", "merkle trees", "summed up"]);
         let (report, floor) = (desk.json("report.json"), desk.json("floor.json"));
         let work = &floor["chain"]["work"];
@@ -94,7 +129,7 @@ fn a_floor_counts_what_a_run_counts() {
 #[test]
 fn a_machine_has_limits_without_a_chain() {
     let desk = Desk::empty();
-    let ended = desk.apus("bench floor --par 3 --span-ms 1 --json floor.json").succeeds();
+    let ended = desk.apus("floor --par 3 --span-ms 1 --json floor.json").succeeds();
     for told in ["measuring SHA-256 by the kernel portable", "measuring reading files"] {
         assert!(ended.stderr.contains(told), "{ended}");
     }
@@ -107,7 +142,7 @@ fn a_machine_has_limits_without_a_chain() {
 #[test]
 fn fetching_is_measured_with_and_without_threads() {
     let desk = Desk::empty();
-    let line = "bench prevouts --latency 0,100us --threads 2 --inputs 30 --coins 100 --rounds 1 \
+    let line = "prevouts --latency 0,100us --threads 2 --inputs 30 --coins 100 --rounds 1 \
                 --json prevouts.json";
     let ended = desk.apus(line).succeeds();
     let ended = ended.says(&["a plain loop", "off", "100 us", "times faster"]);
@@ -124,7 +159,7 @@ fn fetching_is_measured_with_and_without_threads() {
 #[test]
 fn a_block_is_looked_up_by_many_callers_and_by_one() {
     let desk = Desk::empty();
-    let line = "bench decorate --tx 40 --latency 100us --concurrency 1,4 --batch 30 \
+    let line = "decorate --tx 40 --latency 100us --concurrency 1,4 --batch 30 \
                 --deadline 10s --rounds 2 --json decorate.json";
     let ended = desk.apus(line).succeeds();
     let ended = ended.says(&["40 transactions of 3 inputs", "no batcher", "whole block ms"]);
@@ -143,7 +178,7 @@ fn a_block_is_looked_up_by_many_callers_and_by_one() {
 #[test]
 fn a_chainstate_is_written_beside_its_copy() {
     let desk = Desk::empty();
-    let line = "bench chainstate --coins 5000 --rounds 2 --dir scratch --json chainstate.json";
+    let line = "chainstate --coins 5000 --rounds 2 --dir scratch --json chainstate.json";
     let ended = desk.apus(line).succeeds();
     let ended = ended.says(&["5,000 coins", "copy, durable", "read back, hash"]);
     for told in ["a set of coins is made up", "round 1 of 2: write: ", "round 2 of 2: copy: "] {
@@ -160,7 +195,7 @@ fn a_chainstate_is_written_beside_its_copy() {
     assert!(!desk.has("scratch"), "{:?}", desk.names("scratch"));
     // A folder that was there stays.
     fs::create_dir(desk.path("mine")).unwrap();
-    let line = "bench chainstate --coins 500 --rounds 1 --dir mine/new/scratch";
+    let line = "chainstate --coins 500 --rounds 1 --dir mine/new/scratch";
     desk.start(line).wait().succeeds();
     assert!(desk.has("mine") && !desk.has("mine/new"));
 }
@@ -168,7 +203,7 @@ fn a_chainstate_is_written_beside_its_copy() {
 #[test]
 fn a_disk_that_is_full_is_told_of() {
     let desk = Desk::empty();
-    let line = "bench chainstate --coins 5000 --rounds 1 --dir scratch";
+    let line = "chainstate --coins 5000 --rounds 1 --dir scratch";
     let ended = desk.start_with_small_files(0, line).wait();
     ended.fails(3, &["ended with exit status: 3: ", "set.records", "File too large"]);
     assert!(!desk.has("scratch"));
@@ -183,19 +218,19 @@ fn an_interruption_ends_the_measuring_of_a_floor() {
     // The shell waits for the program whatever it is told itself.
     let script = "trap : INT; TMPDIR=tmp \"$0\" \"$@\" 2>said; code=$?; cat said >&2; exit $code";
     // One measurement takes seconds where nothing is optimised, and all of them a minute.
-    let mut measuring = desk.start_in_group(script, "bench floor --par 1 --span-ms 500");
+    let mut measuring = desk.start_in_group(script, "floor --par 1 --span-ms 500");
     let said = || String::from_utf8(desk.read("said")).unwrap();
     assert!(measuring.until(|| said().contains("measuring SHA-256")), "{}", said());
     assert!(!desk.names("tmp").is_empty());
     measuring.interrupt_group();
-    measuring.wait().fails(130, &["apus: interrupted\n"]);
+    measuring.wait().fails(130, &["apus-bench: interrupted\n"]);
     assert!(desk.names("tmp").is_empty(), "scratch stays behind");
 }
 
 #[test]
 fn blocks_from_nodes_make_the_same_set_for_each_program() {
     let desk = Desk::empty();
-    let make = "bench chain make --blocks 12 --block-weight 400000 --unsigned --out chain";
+    let make = "chain make --blocks 12 --block-weight 400000 --unsigned --out chain";
     desk.start(make).wait().succeeds();
     let bitcoind = bitcoind::find();
     let (here, bitcoind) = (desk.path("").display().to_string(), bitcoind.display());
@@ -204,7 +239,7 @@ fn blocks_from_nodes_make_the_same_set_for_each_program() {
         (1, "--line 400mbit,1ms", &["reader", "apus"]),
     ] {
         let line = format!(
-            "bench peers --chain-dir chain --peers 2 --rounds 1 --v2transport {transport} {others} \
+            "peers --chain-dir chain --peers 2 --rounds 1 --v2transport {transport} {others} \
              --bitcoind {bitcoind} --dir scratch --json peers.json"
         );
         let ended = desk.start(&line).wait().succeeds();
@@ -242,61 +277,36 @@ fn mistakes_are_told_before_anything_is_made() {
         desk.write(&format!("{chain}/chain.hints"), b"");
     }
     for (line, said) in [
-        ("bench run --bitcoind file", &["--against"][..]),
-        ("bench run --against bitcoind --bitcoind gone", &["--bitcoind names gone"]),
-        ("bench run --against bitcoind --bitcoind file", &["file"]),
-        ("bench run --chain-dir a/same --chain-dir b/same", &["two chains are called same"]),
-        ("bench run --chain-dir gone", &["gone holds no generated chain"]),
-        ("bench run --profile slow", &["quick, full, connect, rules"]),
-        ("bench run --aggregate xor", &["none, sha256, muhash"]),
-        ("bench run --par 1,x", &["--par"]),
-        ("bench prevouts --latency 5", &["us, ms or s"]),
-        ("bench prevouts --latency 11s", &["up to 10s"]),
-        ("bench prevouts --threads 1025", &["--threads"]),
-        ("bench decorate --concurrency 0", &["--concurrency"]),
-        ("bench decorate --tx 100000 --inputs 1000", &["100000000 inputs"]),
-        ("bench chainstate --coins 0", &["--coins"]),
-        ("bench chainstate --part write", &["--dir"]),
-        ("bench peers", &["--chain-dir"]),
-        ("bench peers --chain-dir gone", &["gone holds no generated chain"]),
-        ("bench peers --chain-dir a/same --bitcoind gone", &["--bitcoind names gone"]),
-        ("bench peers --chain-dir a/same --peers 0", &["--peers"]),
-        ("bench peers --chain-dir a/same --line 5", &["a rate (20mbit)"]),
-        ("bench peers --read 127.0.0.1:1 --told told", &["127.0.0.1:1"]),
-        ("bench floor --blocksdir .", &["--hints"]),
-        ("bench floor --chain-dir gone", &["gone holds no generated chain"]),
-        ("bench floor --chain-dir . --blocksdir . --hints file", &["--chain-dir"]),
+        ("run --bitcoind file", &["--against"][..]),
+        ("run --against bitcoind --bitcoind gone", &["--bitcoind names gone"]),
+        ("run --against bitcoind --bitcoind file", &["file"]),
+        ("run --chain-dir a/same --chain-dir b/same", &["two chains are called same"]),
+        ("run --chain-dir gone", &["gone holds no generated chain"]),
+        ("run --profile slow", &["quick, full, connect, rules"]),
+        ("run --aggregate xor", &["none, sha256, muhash"]),
+        ("run --par 1,x", &["--par"]),
+        ("run --apus gone", &["--apus names gone"]),
+        ("prevouts --latency 5", &["us, ms or s"]),
+        ("prevouts --latency 11s", &["up to 10s"]),
+        ("prevouts --threads 1025", &["--threads"]),
+        ("decorate --concurrency 0", &["--concurrency"]),
+        ("decorate --tx 100000 --inputs 1000", &["100000000 inputs"]),
+        ("chainstate --coins 0", &["--coins"]),
+        ("chainstate --part write", &["--dir"]),
+        ("peers", &["--chain-dir"]),
+        ("peers --chain-dir gone", &["gone holds no generated chain"]),
+        ("peers --chain-dir a/same --bitcoind gone", &["--bitcoind names gone"]),
+        ("peers --chain-dir a/same --peers 0", &["--peers"]),
+        ("peers --chain-dir a/same --line 5", &["a rate (20mbit)"]),
+        ("peers --read 127.0.0.1:1 --told told", &["127.0.0.1:1"]),
+        ("floor --blocksdir .", &["--hints"]),
+        ("floor --chain-dir gone", &["gone holds no generated chain"]),
+        ("floor --chain-dir . --blocksdir . --hints file", &["--chain-dir"]),
     ] {
         let ended = desk.start(line).wait();
         assert_ne!(ended.code, Some(0), "{ended}");
         for words in said {
             assert!(ended.stderr.contains(words), "{words:?} was not said: {ended}");
         }
-    }
-}
-
-/// What `--dbcache` promises: that much and 100 MiB, whatever the chain holds and wherever it goes.
-#[test]
-#[ignore = "a gigabyte of blocks: scripts/test --long"]
-fn memory_stays_within_the_promise() {
-    const MIB: u64 = 1 << 20;
-    let desk = Desk::empty();
-    desk.apus("bench chain make --blocks 620 --unsigned --out chain").succeeds();
-    let manifest = desk.json("chain/manifest.json");
-    let assumed = manifest["assumevalid_hash"].as_str().unwrap();
-    let height = &manifest["assumevalid_height"];
-    for (dbcache, out) in [(100, "snapshot:set"), (100, "datadir:node"), (450, "datadir:node")] {
-        let line = format!(
-            "sync --chain regtest --blocksdir chain/blocks --engine utxo --assumevalid {assumed} \
-             --stopatheight {height} --dbcache {dbcache} --par 2 --out {out} --report run.json"
-        );
-        desk.start(&line).wait().succeeds();
-        let peak = desk.json("run.json")["rss_peak_bytes"].as_u64().unwrap();
-        assert!(peak <= (dbcache + 100) * MIB, "{dbcache}, {out}: {} MiB", peak / MIB);
-        // More than a chain of some megabytes would take.
-        assert!(peak > dbcache * MIB / 2, "{dbcache}, {out}: {} MiB", peak / MIB);
-        let (_, name) = out.split_once(':').unwrap();
-        desk.remove(name);
-        desk.remove("run.json");
     }
 }

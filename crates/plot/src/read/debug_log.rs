@@ -9,7 +9,7 @@
 mod line;
 
 use super::{Failure, ReadOptions, Since, Wrong};
-use crate::plot::course::{Measure, Point, Run, Scripts, Thinner};
+use crate::course::{Measure, Point, Run, Scripts, Thinner};
 use line::{Event, Line};
 use std::io::{BufRead, Read};
 
