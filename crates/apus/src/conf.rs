@@ -5,6 +5,7 @@
 //! as it would be there. The file is read whole before anything is believed of it.
 
 use crate::failure::Failure;
+use crate::spelling::lacking;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, Command};
 use std::ffi::OsString;
@@ -169,7 +170,9 @@ impl Line {
             None => {
                 let of =
                     self.section.as_ref().map_or_else(String::new, |of| format!(" of apus {of}"));
-                Err(format!("there is no option --{}{of}", self.option))
+                Err(lacking(&self.option)
+                    .map(|why| format!("--{}: {why}", self.option))
+                    .unwrap_or_else(|| format!("there is no option --{}{of}", self.option)))
             }
         }
     }

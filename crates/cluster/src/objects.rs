@@ -92,8 +92,9 @@ impl Objects {
     #[cfg(not(feature = "aws"))]
     fn remote(_: &str, scheme: &str) -> Result<Self, LinkError> {
         Err(LinkError::Usage(format!(
-            "--objects: this build has no {scheme}: objects; name a folder that all machines see, or build with \
-             --features s3"
+            "--objects: this build has no {scheme}: objects, which are in the feature s3. The Debian package and the \
+             container have it, and so has what `cargo install --locked --path crates/apus --features extras` \
+             builds; a folder that all machines see needs none of them"
         )))
     }
 
