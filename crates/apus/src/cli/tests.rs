@@ -1,4 +1,5 @@
-//! What the program advises exists: every option and every command that a text of it names.
+//! What the program advises exists: every option and every command that a text of it names, if nothing is left out.
+#![cfg(feature = "extras")]
 
 use super::Cli;
 use std::collections::BTreeSet;
@@ -6,20 +7,23 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Options of other programs that texts name.
-const OF_OTHERS: [&str; 5] =
-    ["cluster", "features", "flatutreexoproofindex", "no-default-features", "release"];
+const OF_OTHERS: [&str; 7] = [
+    "cluster",
+    "features",
+    "flatutreexoproofindex",
+    "locked",
+    "no-default-features",
+    "path",
+    "release",
+];
 
-/// Crates whose texts no user sees.
-const NOT_SEEN: [&str; 3] = ["testkit", "rig", "bench"];
-
-/// The files of all crates whose texts users see.
+/// The files of all crates whose texts users of the program see: not those of tools.
 fn sources() -> Vec<PathBuf> {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let mut folders: Vec<PathBuf> = fs::read_dir(crates)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| NOT_SEEN.iter().all(|name| !path.ends_with(name)))
-        .map(|path| path.join("src"))
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut folders: Vec<PathBuf> = ["crates", "extras"]
+        .iter()
+        .flat_map(|room| fs::read_dir(root.join(room)).unwrap())
+        .map(|entry| entry.unwrap().path().join("src"))
         .collect();
     let mut files = Vec::new();
     while let Some(folder) = folders.pop() {

@@ -1,6 +1,6 @@
 //! What every store must do, as one function.
 //!
-//! The stores beyond a network are held to it, too: `crates/coins` has this file among its tests.
+//! The stores beyond a network are held to it, too: `extras/coins` has this file among its tests.
 
 use super::support::{Step, assert_same, block, coin, coins_of, outpoint, random_step, undo};
 use apus_chain::{OutPoint, Txid};

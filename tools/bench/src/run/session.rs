@@ -21,7 +21,7 @@ pub struct Plan<'a> {
     pub profile: &'a str,
     /// Whether times will mean anything.
     pub timed: bool,
-    /// The program that is measured: usually the one that runs.
+    /// The program that is measured.
     pub program: &'a Path,
     /// Its version.
     pub version: &'a str,

@@ -20,8 +20,8 @@ pub(crate) const UNSAFE_ALLOWED: &[(&str, &str)] = &[
         "two calls of glibc's, with numbers: how it keeps free memory",
     ),
     ("crates/engine/src/script/verify.rs", "calls of C++: Core's interpreter"),
-    ("crates/testkit/tests/invariants/rules.rs", "it looks for the word"),
-    ("crates/testkit/tests/invariants/offenders.rs", "it has the word looked for"),
+    ("tools/testkit/tests/invariants/rules.rs", "it looks for the word"),
+    ("tools/testkit/tests/invariants/offenders.rs", "it has the word looked for"),
 ];
 
 /// Where the kernel library may be named outside `engine::script`, and why.
@@ -47,9 +47,9 @@ const CREATING: &[&str] = &[
 /// Where files are made all the same, and why.
 pub(crate) const CREATING_ALLOWED: &[(&str, &str)] = &[
     ("crates/storage/src/", "here it is seen whose a file is"),
-    ("crates/testkit/", "never shipped"),
+    ("tools/testkit/", "never shipped"),
     ("crates/engine/build.rs", "in the folder that cargo gives it"),
-    ("crates/bench/src/", "measures in folders that it makes for that"),
+    ("tools/bench/src/", "measures in folders that it makes for that"),
 ];
 
 /// The crates from the bottom up. An arrow goes from a higher rank to a lower one, so those of one
@@ -71,6 +71,20 @@ pub(crate) const RANKS: &[(&str, u32)] = &[
     ("apus-bench", 6),
     ("apus", 7),
 ];
+
+/// Where crates stand: what everybody builds, what a feature of the program adds, and what no product has.
+pub(crate) const ROOMS: &[&str] = &["crates/", "extras/", "tools/"];
+const EXTRAS: &[&str] = &["apus-cluster", "apus-coins", "apus-web"];
+const TOOLS: &[&str] = &["apus-bench", RIG, TESTKIT];
+
+/// The room of a crate.
+pub(crate) fn room(name: &str) -> &'static str {
+    match (EXTRAS.contains(&name), TOOLS.contains(&name)) {
+        (true, _) => "extras/",
+        (_, true) => "tools/",
+        _ => "crates/",
+    }
+}
 
 /// What tests use and products never do.
 pub(crate) const TESTKIT: &str = "apus-testkit";
@@ -100,7 +114,7 @@ pub(crate) const MACHINE_PATHS: &[&str] =
 /// A page of `docs/formats` for each format, and the sources that write or read it.
 pub(crate) const FORMATS: &[(&str, &str)] = &[
     ("addresses.md", "crates/p2p/src/addresses/file.rs"),
-    ("bench.md", "crates/bench/src/run/record.rs"),
+    ("bench.md", "tools/bench/src/run/record.rs"),
     ("blocks.md", "crates/datadir/src/files.rs"),
     ("blocksdir.md", "crates/datadir/src/index/write.rs"),
     ("blocksdir.md", "crates/datadir/src/store.rs"),
@@ -110,13 +124,13 @@ pub(crate) const FORMATS: &[(&str, &str)] = &[
     ("cluster-wire.md", "crates/sync/src/queue/hints.rs"),
     ("cluster-wire.md", "crates/sync/src/queue/result.rs"),
     ("cluster-wire.md", "crates/sync/src/queue/shuffle.rs"),
-    ("cluster-wire.md", "crates/cluster/src/beat.rs"),
+    ("cluster-wire.md", "extras/cluster/src/beat.rs"),
     ("coins-store.md", "crates/engine/src/utxo/store/disk/folder.rs"),
     ("forest-store.md", "crates/engine/src/utxo/store/disk/forest.rs"),
     ("headers.md", "crates/p2p/src/headers/store.rs"),
     ("hints.md", "crates/engine/src/swiftsync/hints/file.rs"),
     ("proofs.md", "crates/utreexo/src/range_file.rs"),
-    ("remote-coins.md", "crates/coins/src/cluster/record.rs"),
+    ("remote-coins.md", "extras/coins/src/cluster/record.rs"),
     ("metrics.md", "crates/apus/src/metrics.rs"),
     ("report.md", "crates/apus/src/report.rs"),
     ("report.md", "crates/apus/src/report/failed.rs"),
@@ -528,8 +542,8 @@ pub(crate) fn arrows(metadata: &Value) -> Vec<Arrow> {
     arrows
 }
 
-/// `apus → sync → {engine, datadir} → chain → hash`; the testkit only in tests, the rig only below it
-/// and below the benchmarks.
+/// `apus → sync → {engine, datadir} → chain → hash`; extras only by a feature of the program, tools only in
+/// tests, and the rig only below the other tools.
 pub(crate) fn check_arrow(arrow: &Arrow) -> Option<String> {
     let Arrow { from, to, dev, optional } = arrow;
     let rank = |name: &str| RANKS.iter().find(|(of, _)| *of == name).map(|(_, rank)| *rank);
@@ -548,6 +562,17 @@ pub(crate) fn check_arrow(arrow: &Arrow) -> Option<String> {
     }
     if to == RIG && !RIG_USERS.contains(&from.as_str()) {
         return complaint("the rig is for the benchmarks and the testkit alone");
+    }
+    let by_feature = from == "apus" && *optional;
+    match (room(from), room(to)) {
+        _ if *dev => {}
+        ("crates/" | "extras/", "tools/") => {
+            return complaint("a tool is for tests and tools alone");
+        }
+        ("crates/", "extras/") if !by_feature => {
+            return complaint("only the program knows an extra, and only by a feature");
+        }
+        _ => {}
     }
     let Some(to_rank) = rank(to) else { return complaint("this crate has no rank") };
     if from == TESTKIT {

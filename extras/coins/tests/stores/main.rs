@@ -4,14 +4,14 @@
 
 mod cluster;
 mod kill;
-#[path = "../../../engine/tests/store/laws.rs"]
+#[path = "../../../../crates/engine/tests/store/laws.rs"]
 mod laws;
 mod postgres;
 mod refusals;
 mod replaced;
 mod servers;
 mod stopped;
-#[path = "../../../engine/tests/store/support.rs"]
+#[path = "../../../../crates/engine/tests/store/support.rs"]
 mod support;
 mod tls;
 mod writing;

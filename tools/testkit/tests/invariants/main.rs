@@ -84,7 +84,7 @@ fn metadata() -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-const ALL: &[&str] = &["crates/", "fuzz/"];
+const ALL: &[&str] = &["crates/", "extras/", "tools/", "fuzz/"];
 
 #[test]
 fn chain_and_hash_are_pure() {
@@ -97,8 +97,8 @@ fn chain_and_hash_are_pure() {
 #[test]
 fn only_the_program_prints() {
     let tree = tree();
-    let libraries = sources(&tree, &["crates/"], false)
-        .filter(|(path, _)| !path.starts_with("crates/apus/src/"));
+    let libraries =
+        sources(&tree, ROOMS, false).filter(|(path, _)| !path.starts_with("crates/apus/src/"));
     hold(libraries.flat_map(|(p, t)| check_prints(p, t)).collect());
 }
 
@@ -106,7 +106,7 @@ fn only_the_program_prints() {
 #[test]
 fn only_storage_makes_files() {
     let tree = tree();
-    hold(sources(&tree, &["crates/"], false).flat_map(|(p, t)| check_creates(p, t)).collect());
+    hold(sources(&tree, ROOMS, false).flat_map(|(p, t)| check_creates(p, t)).collect());
 }
 
 #[test]
@@ -119,7 +119,8 @@ fn only_hash_is_unsafe() {
     hold(others.flat_map(|(p, t)| check_unsafe(p, t)).collect());
     let manifests = tree
         .iter()
-        .filter(|(path, _)| path.starts_with("crates/") && path.ends_with("/Cargo.toml"));
+        .filter(|(path, _)| ROOMS.iter().any(|room| path.starts_with(room)))
+        .filter(|(path, _)| path.ends_with("/Cargo.toml"));
     for (path, text) in manifests {
         assert!(text.contains("[lints]\nworkspace = true"), "{path} has lints of its own");
     }
@@ -155,7 +156,7 @@ fn only_engine_script_knows_the_kernel_library() {
     let others = sources(&tree, ALL, true)
         .filter(|(path, _)| !path.starts_with("crates/engine/src/script"))
         .filter(|(path, _)| !KERNEL_ALLOWED.iter().any(|(allowed, _)| path == allowed))
-        .filter(|(path, _)| !path.starts_with("crates/testkit/tests/invariants/"));
+        .filter(|(path, _)| !path.starts_with("tools/testkit/tests/invariants/"));
     hold(others.flat_map(|(p, t)| check_kernel(p, t)).collect());
 }
 
@@ -211,7 +212,7 @@ fn every_format_has_a_page_that_shows_its_first_bytes() {
         pages.push_str(&read(&format!("docs/formats/{page}")));
     }
     let found: Vec<Vec<u8>> =
-        sources(&tree, &["crates/"], false).flat_map(|(_, text)| magics(text)).collect();
+        sources(&tree, ROOMS, false).flat_map(|(_, text)| magics(text)).collect();
     assert!(found.len() >= 4, "{found:?}");
     for magic in found {
         assert!(shows(&pages, &magic), "no page of docs/formats shows {magic:02x?}");
@@ -276,15 +277,29 @@ fn crates_know_only_those_below_them() {
     hold(arrows.iter().filter_map(check_arrow).collect());
 }
 
+/// The core can be read and built without the other two rooms.
+#[test]
+fn every_crate_stands_in_its_room() {
+    for package in metadata()["packages"].as_array().unwrap() {
+        let (name, manifest) = (&package["name"], package["manifest_path"].as_str().unwrap());
+        let path = Path::new(manifest).strip_prefix(root()).unwrap().display().to_string();
+        let room = room(name.as_str().unwrap());
+        assert!(path.starts_with(room), "{path}: its arrows are those of {room}");
+    }
+}
+
 /// What a module needs lies below it, so a reader can begin at the bottom, and a part can be taken out.
 #[test]
 fn modules_know_only_those_below_them() {
     let (tree, mut arrows) = (tree(), 0);
     for name in LAYERED {
-        let (src, mut modules) = (format!("crates/{name}/src/"), Modules::new());
-        for (path, text) in sources(&tree, &[&src], false) {
-            add_modules(&mut modules, &path[src.len()..], text);
+        let mut modules = Modules::new();
+        for src in ROOMS.iter().map(|room| format!("{room}{name}/src/")) {
+            for (path, text) in sources(&tree, &[&src], false) {
+                add_modules(&mut modules, &path[src.len()..], text);
+            }
         }
+        assert!(!modules.is_empty(), "there is no crate {name}");
         arrows += modules.values().map(BTreeSet::len).sum::<usize>();
         assert_eq!(knot(&modules), [""; 0], "of crate {name}");
     }

@@ -150,7 +150,7 @@ fn items_and_their_files() {
 
 #[test]
 fn names_in_the_tree() {
-    for ours in ["crates", "target.rs", "README.md", ".ci", "mutants"] {
+    for ours in ["crates", "extras", "target.rs", "README.md", ".ci", "mutants"] {
         assert!(is_read(ours), "{ours}");
     }
     for other in ["target", "corpus", ".git", "mutants.out", "mutants.out.old", "Cargo.lock"] {
@@ -210,6 +210,10 @@ fn arrows_between_crates() {
         ("apus-sync", "apus-cluster", false),
         ("apus-rig", "apus-hash", false),
         ("apus-rig", "apus-testkit", false),
+        ("apus", "apus-bench", false),
+        ("apus-plot", "apus-bench", true),
+        ("apus", "apus-cluster", false),
+        ("apus-sync", "apus-coins", false),
         ("apus-new", "apus-chain", false),
         ("apus", "apus-new", false),
         ("apus-chain", "log", false),
@@ -225,6 +229,9 @@ fn arrows_between_crates() {
         ("apus-testkit", "apus-storage", false, false),
         ("apus-testkit", "apus-rig", false, false),
         ("apus-bench", "apus-rig", false, false),
+        ("apus-bench", "apus-coins", false, true),
+        ("apus", "apus-bench", true, false),
+        ("apus", "apus-plot", false, false),
         ("apus", "apus-cluster", false, true),
         ("apus-engine", "bitcoinkernel", false, true),
         ("apus-chain", "thiserror", false, false),
