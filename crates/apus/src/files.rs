@@ -8,10 +8,10 @@ use crate::failure::Failure;
 use crate::places::{expect_to_move, unmovable};
 use crate::unpack::Input;
 use apus_datadir::{DatadirLock, LEVELDB_LOCK};
-use apus_engine::swiftsync::hints::{Detected, Format, detect_format};
 use apus_storage::expect_own_draft;
 use apus_storage::place::{Unmovable, is_mount, sync_names_of};
 use apus_storage::publish_file;
+use apus_sync::engines::swiftsync::hints::{Detected, Format, detect_format};
 use apus_sync::{
     FolderKind, FolderOutput, draft_of, expect_draft, expect_not_planted, is_unfinished_folder,
     owner_out_of_reach, parent,

@@ -11,11 +11,11 @@ use crate::report::{bytes, grouped};
 use crate::sync::{Job, NOT_ASKED, prove};
 use crate::unpack::Input;
 use apus_chain::{Height, HeightRange};
-use apus_engine::swiftsync::hints::bitmap::BitmapDecoder;
-use apus_engine::swiftsync::hints::btcd::BtcdDecoder;
-use apus_engine::swiftsync::hints::delta::DeltaDecoder;
-use apus_engine::swiftsync::hints::offsets::OffsetsDecoder;
-use apus_engine::swiftsync::hints::{
+use apus_sync::engines::swiftsync::hints::bitmap::BitmapDecoder;
+use apus_sync::engines::swiftsync::hints::btcd::BtcdDecoder;
+use apus_sync::engines::swiftsync::hints::delta::DeltaDecoder;
+use apus_sync::engines::swiftsync::hints::offsets::OffsetsDecoder;
+use apus_sync::engines::swiftsync::hints::{
     BitOrder, Format, HintsDecoder, HintsError, HintsErrorKind, HintsFile, HintsOptions,
     OrderEvidence,
 };

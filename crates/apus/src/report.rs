@@ -18,7 +18,7 @@ use crate::machine::{Machine, cpu_seconds, rss_peak_bytes};
 use crate::print::hex;
 use crate::version::Program;
 use apus_chain::Network;
-use apus_engine::swiftsync::aggregate::AggregateKind;
+use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::{DatadirBlocks, Engine, FolderKind, Outcome, Unanchored, Workers, WrittenFolder};
 use cluster::Cluster;
 use forest::{Forest, Proofs};

@@ -15,11 +15,11 @@ use crate::workdir::WorkFolder;
 use apus_chain::{ActivationHeight, Network, Params};
 use apus_engine::script::{ScriptPool, script_verifier};
 use apus_engine::utxo::store::{CoinsStore, DiskOptions, DiskStore, MemoryStore};
-use apus_engine::utxo::{Chainstate, ChainstateOptions};
 use apus_storage::{DirStorage, Storage};
 use apus_sync::chainman::{
     ChainManager, ChainManagerError, LogSync, Resumed, TipCoins, ValidatedCoins,
 };
+use apus_sync::engines::in_order::{Chainstate, ChainstateOptions};
 use apus_sync::{ErrorKind, LOCK};
 use clap::Args;
 use std::io::{self, BufReader};

@@ -33,12 +33,12 @@ use crate::witnesses::leave_witnesses;
 use crate::workdir::{WorkFolder, default_path};
 use apus_chain::{BlockHash, Network, Params};
 use apus_datadir::BlocksFolder;
-use apus_engine::swiftsync::aggregate::AggregateKind;
-use apus_engine::swiftsync::hints::{BitOrder, HintsOptions};
 use apus_engine::utxo::forest::{DiskForest, ForestStore};
 use apus_engine::utxo::store::{DiskOptions, DiskStore};
 use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_storage::DirStorage;
+use apus_sync::engines::swiftsync::aggregate::AggregateKind;
+use apus_sync::engines::swiftsync::hints::{BitOrder, HintsOptions};
 use apus_sync::{
     BridgeOptions, COINS, ConnectOptions, DatadirBlocks, Event, FOREST, HINTS, HintedValidity,
     HintsInput, JobQueue, Memory, Observer, Output, OutputKind, POSITIONS, ProofsInput, Request,

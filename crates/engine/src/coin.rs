@@ -45,7 +45,7 @@ impl CoinBytes {
     }
 
     /// Takes bytes that are known to be a coin.
-    pub(crate) fn of(bytes: &[u8]) -> Self {
+    pub fn of(bytes: &[u8]) -> Self {
         if bytes.len() > INLINE_BYTES {
             return Self(Form::Heap(bytes.into()));
         }
@@ -69,7 +69,7 @@ impl CoinBytes {
 
     /// The same coin without its script where that is longer than any that a rule looks at which does not run
     /// it: those that pay to a script's hash, and witness programs.
-    pub(crate) fn without_long_script(self) -> Self {
+    pub fn without_long_script(self) -> Self {
         let Form::Heap(_) = &self.0 else { return self };
         let coin = self.coin();
         let coin = coin.as_ref();

@@ -7,15 +7,15 @@
 mod delta;
 mod error;
 mod prepared;
-pub(crate) mod rules;
-pub(crate) mod sums;
-pub(crate) mod undo;
+pub mod rules;
+pub mod sums;
+pub mod undo;
 mod undo_bytes;
 mod wanted;
 
 pub use delta::{CoinChange, CoinsDelta};
 pub use error::ConnectError;
-pub(crate) use prepared::coins_of;
+pub use prepared::coins_of;
 pub use prepared::{BlockCounts, PreparedBlock};
 pub use undo_bytes::UndoBytes;
 pub use wanted::{Place, wanted_of};

@@ -1,16 +1,11 @@
-//! Engines: state machines that turn checked blocks into a UTXO set.
+//! What every engine shares: the rules of connecting a block, scripts, and the coins with their cache and stores.
 //!
-//! An engine learns neither where blocks come from nor where coins go.
+//! The engines themselves, and what drives them, are in `apus-sync`.
 
-mod bip30;
 pub mod coin;
 pub mod connect;
-pub mod mergesync;
-pub mod pass;
 mod salt;
 pub mod script;
 pub mod sort;
-pub mod swiftsync;
-mod tx_table;
-pub mod utreexo;
+pub mod tx_table;
 pub mod utxo;

@@ -11,7 +11,8 @@ use apus_hash::prefetch;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
 
-pub(crate) struct TxTable {
+/// See the module.
+pub struct TxTable {
     txids: Vec<Txid>,
     /// Index into `txids`, plus one; 0 is empty.
     table: Vec<u32>,
@@ -27,7 +28,7 @@ const FILTERED_MAX: usize = 1 << 14;
 
 impl TxTable {
     /// Has room for so many, and grows where there are more.
-    pub(crate) fn new(txs: usize) -> Self {
+    pub fn new(txs: usize) -> Self {
         let bits = (2 * txs).next_power_of_two().trailing_zeros().max(1);
         let table = vec![0; 1 << bits];
         let filter_bits = (16 * txs).next_power_of_two().trailing_zeros().max(6);
@@ -43,20 +44,20 @@ impl TxTable {
     }
 
     /// How many were added.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.txids.len()
     }
 
     /// Which of those that were added it is, the first of them being 0. Of two with one id the last.
     #[inline]
-    pub(crate) fn find(&self, txid: &Txid) -> Option<u32> {
+    pub fn find(&self, txid: &Txid) -> Option<u32> {
         if self.is_ruled_out(&txid.0) { None } else { self.place(txid).1 }
     }
 
     /// [`find`](Self::find), of the id in an outpoint in wire form, which is seldom there: it is not copied before that is
     /// known.
     #[inline]
-    pub(crate) fn find_spent(&self, outpoint: &[u8; OutPoint::SIZE]) -> Option<u32> {
+    pub fn find_spent(&self, outpoint: &[u8; OutPoint::SIZE]) -> Option<u32> {
         if self.is_ruled_out(outpoint) {
             return None;
         }
@@ -74,7 +75,7 @@ impl TxTable {
     }
 
     /// Adds the next one. The one of the same id that was found before, if there is such.
-    pub(crate) fn add(&mut self, txid: Txid) -> Option<u32> {
+    pub fn add(&mut self, txid: Txid) -> Option<u32> {
         if 2 * self.txids.len() >= self.table.len() {
             self.grow();
         }
@@ -90,27 +91,27 @@ impl TxTable {
 
     /// Has the entry of an id fetched, which will be looked for. Where it is, is not to be foreseen.
     #[inline]
-    pub(crate) fn prefetch_entry(&self, txid: &Txid) {
+    pub fn prefetch_entry(&self, txid: &Txid) {
         prefetch(&self.table[self.home(txid)]);
     }
 
     /// Which one stands there, whose id is fetched. Most often it is the one.
     #[inline]
-    pub(crate) fn prefetch_id(&self, txid: &Txid) -> Option<u32> {
+    pub fn prefetch_id(&self, txid: &Txid) -> Option<u32> {
         let tx = self.table[self.home(txid)].checked_sub(1)?;
         prefetch(&self.txids[tx as usize]);
         Some(tx)
     }
 
     /// Removes all, and keeps the room.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.txids.clear();
         self.table.fill(0);
         self.filter.fill(0);
     }
 
     /// The id of one that was added.
-    pub(crate) fn txid(&self, tx: u32) -> &Txid {
+    pub fn txid(&self, tx: u32) -> &Txid {
         &self.txids[tx as usize]
     }
 

@@ -13,10 +13,10 @@ mod start;
 
 pub(crate) use disk::{DISK_PERCENT, tell_disk};
 
+use crate::engines::mergesync::BlockLeaves;
 use crate::error::{BridgeError, StorageResult, SyncError};
 use crate::proofs::{ProofsMade, ProofsTotals};
 use apus_chain::{Height, HeightRange, KnownBlock, Network};
-use apus_engine::mergesync::BlockLeaves;
 use apus_engine::utxo::StoreError;
 use apus_engine::utxo::forest::{ForestStore, ForestWrite, Places};
 use apus_storage::{Storage, StorageFile};

@@ -24,13 +24,14 @@ pub use remote::{RemoteError, RemoteKind};
 pub use source::SourceError;
 pub use usage::UsageError;
 
+use crate::engines::in_order::ChainstateError;
+use crate::engines::swiftsync::hints::{HintsError, HintsErrorKind};
+use crate::engines::swiftsync::{FullyError, SwiftSyncError};
+use crate::engines::utreexo::UtreexoError;
 use apus_chain::{Height, KnownBlock};
 use apus_datadir::snapshot::SnapshotError;
 use apus_engine::script::ScriptPoolError;
-use apus_engine::swiftsync::hints::{HintsError, HintsErrorKind};
-use apus_engine::swiftsync::{FullyError, SwiftSyncError};
-use apus_engine::utreexo::UtreexoError;
-use apus_engine::utxo::{ChainstateError, StoreError};
+use apus_engine::utxo::StoreError;
 use apus_p2p::network::NetworkError;
 use apus_storage::Storage;
 use std::io;

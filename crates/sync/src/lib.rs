@@ -5,11 +5,10 @@
 mod best_chain;
 mod bridge;
 pub mod chainman;
-mod connect;
+pub mod engines;
 mod error;
 mod folder;
 mod job;
-mod mergesync;
 mod node_tip;
 pub mod numbers;
 mod open_files;
@@ -24,14 +23,13 @@ mod runs;
 mod sink;
 mod source;
 mod supply;
-mod swiftsync;
 mod taker;
-mod utreexo;
 mod verify;
 mod warning;
 mod workdir;
 mod worker;
 
+pub use engines::mergesync::disk_bytes as mergesync_disk_bytes;
 pub use error::{
     BridgeError, ClockError, ClusterError, ErrorKind, Gap, InvalidBlock, InvalidError, IoError,
     NoWayOn, NotAnchored, ProofsError, QueueError, RemoteError, RemoteKind, SourceError, Stretch,
@@ -41,7 +39,6 @@ pub use folder::{BlocksRead, DatadirBlocks, FolderKind, FolderOutput, WrittenFol
 pub use folder::{Drafted, draft_of, expect_draft, expect_not_planted, owner_out_of_reach, parent};
 pub use folder::{complete as complete_folders, is_unfinished as is_unfinished_folder};
 pub use job::{JobCopy, JobKey, JobStep};
-pub use mergesync::disk_bytes as mergesync_disk_bytes;
 pub use node_tip::NodeTip;
 pub use open_files::ask_for_open_files;
 pub use progress::{ChainBy, DiskUse, Event, Observer, Phase, Progress, Silent, Worker, Workers};

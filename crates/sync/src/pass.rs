@@ -13,6 +13,8 @@ pub(crate) use remote::{
 pub(crate) use segment::do_segment;
 pub(crate) use threads::Threads;
 
+use crate::engines::pass::{PartialResult, Pass, Work};
+use crate::engines::swiftsync::aggregate::Secret;
 use crate::error::{IoError, SyncError};
 use crate::folder::{FolderKind, FolderOutput};
 use crate::progress::{Event, Phase, Progress, Segment, SegmentState};
@@ -23,8 +25,6 @@ use crate::supply::{total, weight_of};
 use crate::workdir::plan::{Plan, RunIdentity, divide, divide_tapered};
 use crate::workdir::{Done, SegmentsOf, Workdir};
 use apus_chain::{BlockHash, Height, HeightRange, ScriptChecks};
-use apus_engine::pass::{PartialResult, Pass, Work};
-use apus_engine::swiftsync::aggregate::Secret;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Instant;
 

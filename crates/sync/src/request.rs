@@ -13,6 +13,8 @@ pub use outcome::{Outcome, Scripts};
 pub(crate) use stop::first_of_last;
 pub use stop::{LAST_BLOCKS, Stop};
 
+use crate::engines::swiftsync::aggregate::AggregateKind;
+use crate::engines::swiftsync::hints::HintsOptions;
 use crate::error::{SyncError, UsageError};
 use crate::folder::FolderOutput;
 use crate::progress::Observer;
@@ -22,8 +24,6 @@ use crate::source::peers::Peers;
 use crate::source::{ChainSource, Search};
 use apus_chain::{BlockHash, Params, ScriptVerifier};
 use apus_datadir::BlocksFolder;
-use apus_engine::swiftsync::aggregate::AggregateKind;
-use apus_engine::swiftsync::hints::HintsOptions;
 use apus_engine::utxo::forest::ForestStore;
 use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_p2p::addresses::NodeAddress;

@@ -3,11 +3,17 @@
 mod hints_of_set;
 
 use crate::best_chain::{CHAINS_LEFT_MAX, chain_anew, headers};
-use crate::connect;
-use crate::connect::anew::begin_anew;
+use crate::engines::in_order;
+use crate::engines::in_order::anew::begin_anew;
+use crate::engines::mergesync::{self, Joining, Merged};
+use crate::engines::pass::RunKind;
+use crate::engines::swiftsync::aggregate::AggregateKind;
+use crate::engines::swiftsync::{CoinTotals, Counts};
+use crate::engines::swiftsync::{Hinted, Proven, prove};
+use crate::engines::utreexo::CoinSums;
+use crate::engines::utreexo::{self, Validated};
 use crate::error::{InvalidError, IoError, SyncError, UsageError};
 use crate::folder::FolderOutput;
-use crate::mergesync::{self, Joining, Merged};
 use crate::pass::await_closed;
 use crate::progress::Event;
 use crate::request::{Engine, Outcome, Request, Scripts, Source, Stop};
@@ -17,16 +23,10 @@ use crate::sink::put::{Put, forget_damaged, write_out};
 use crate::sink::read_back::complete;
 use crate::source::ChainSource;
 use crate::supply::ranges::take_missing;
-use crate::swiftsync::{Hinted, Proven, prove};
-use crate::utreexo::{self, Validated};
 use crate::warning::Warning;
 use crate::workdir::record::Record;
 use crate::workdir::{Workdir, runs_of};
 use apus_chain::{HeaderChain, Height};
-use apus_engine::pass::RunKind;
-use apus_engine::swiftsync::aggregate::AggregateKind;
-use apus_engine::swiftsync::{CoinTotals, Counts};
-use apus_engine::utreexo::CoinSums;
 use apus_storage::Storage;
 use std::sync::Arc;
 
@@ -95,7 +95,7 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
     // With undo data nothing is left to the aggregate alone.
     let (aggregate, scripts) = (proof.filter(|_| scripts.is_none()), scripts.unwrap_or_default());
     let scripts = scripts.run;
-    let base = connect::Base { at, runs, coins, counts, aggregate, scripts, unseen };
+    let base = in_order::Base { at, runs, coins, counts, aggregate, scripts, unseen };
     let outcome = connect_on(request, dir, Some(base))?;
     Ok(Outcome { hints, unanchored, aggregate: proof, ..outcome })
 }
@@ -183,14 +183,14 @@ fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, Sy
 fn connect_on<'a>(
     request: &'a Request<'a>,
     dir: Arc<dyn ChainSource + 'a>,
-    base: Option<connect::Base>,
+    base: Option<in_order::Base>,
 ) -> Result<Outcome, SyncError> {
-    let mut connected = connect::run(request, dir, base)?;
+    let mut connected = in_order::run(request, dir, base)?;
     let (mut put, coins) = connected.write_set(request)?;
     put.utreexo =
         hints_of_set::write(request, connected.set, &put, |each| connected.records(each))?;
     finish(request, &*connected.dir, connected.set, &mut put)?;
-    let connect::Set { dir, set, counts, from, scripts, unseen, aggregate, .. } = connected;
+    let in_order::Set { dir, set, counts, from, scripts, unseen, aggregate, .. } = connected;
     let outcome = outcome(request, dir.chain(), &set, put, counts, coins);
     let (connected_from, unseen_witnesses) = (Some(from), unseen);
     Ok(Outcome { aggregate, connected_from, scripts, unseen_witnesses, ..outcome })

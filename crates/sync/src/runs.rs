@@ -24,13 +24,13 @@ pub(crate) use merging::Merging;
 pub(crate) use parts::{divide, divide_sizes};
 pub(crate) use writer::RunWriter;
 
+use crate::engines::pass::RunKind;
 use crate::error::{StorageResult, SyncError};
 use crate::open_files::runs_open_max;
 use crate::workdir::RunInfo;
 use crate::workdir::index::{Index, SECTION_BYTES, Section};
 use crate::workdir::names::MERGE;
 use apus_chain::Txid;
-use apus_engine::pass::RunKind;
 use apus_storage::Storage;
 use core::marker::PhantomData;
 pub(crate) use reader::first_record;

@@ -15,6 +15,7 @@ mod set_hash;
 
 pub use chainstate::ReadBack;
 
+use crate::engines::swiftsync::CoinTotals;
 use crate::error::{IoError, StorageResult, SyncError, UsageError};
 use crate::folder::WrittenFolder;
 use crate::request::Request;
@@ -24,7 +25,6 @@ use apus_chain::{
     Reader, Txid, UtxoStats, read_coin, write_utxo_element,
 };
 use apus_datadir::snapshot::{SnapshotError, SnapshotHeader, SnapshotWriter};
-use apus_engine::swiftsync::CoinTotals;
 use apus_hash::Sha256;
 use apus_storage::{Storage, StorageFile};
 use std::io::{ErrorKind, Read};

@@ -11,12 +11,12 @@ pub mod peers;
 
 pub use given::GivenBlocks;
 
+use crate::engines::swiftsync::UndoSource;
 use crate::error::{Gap, SourceError, SyncError};
 use crate::folder::FolderDraft;
 use crate::progress::Observer;
 use apus_chain::{BlockError, BlockHash, HeaderChain, Height, HeightRange};
 use apus_datadir::{BlockStore, Obfuscation, SpentCoins};
-use apus_engine::swiftsync::UndoSource;
 use blocksdir::BlockHead;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;

@@ -11,6 +11,7 @@ pub(crate) mod outputs;
 mod permits;
 pub(crate) mod ranges;
 
+use crate::engines::mergesync::{Fingerprint, FingerprintKey, SeenBlock};
 use crate::error::{InvalidBlock, InvalidError, SourceError, SyncError};
 use crate::progress::{Progress, stop_if_interrupted};
 use crate::request::Request;
@@ -19,7 +20,6 @@ use apus_chain::{
     BlockBytes, BlockChecker, BlockContext, BlockError, CheckedBlock, DecodeError, HeaderChain,
     Height, HeightRange, KnownBlock, Params, ReadError, ScriptVerifier,
 };
-use apus_engine::mergesync::{Fingerprint, FingerprintKey, SeenBlock};
 use permits::{Permit, Permits};
 use std::sync::atomic::{AtomicBool, Ordering};
 

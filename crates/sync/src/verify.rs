@@ -5,7 +5,7 @@
 //! in one pass ([0020](../../../docs/decisions/0020-hints-with-undo-data.md)), and neither is trusted. If the
 //! sums are equal and the set has the hash that the node's coins have, all of it is true. If not, that pass
 //! cannot say where the fault lies. Then every block is [looked at](survey) by itself, and those that are whole
-//! are [joined](crate::mergesync) without hints and undo data: that names a block that breaks a rule, and the
+//! are [joined](crate::engines::mergesync) without hints and undo data: that names a block that breaks a rule, and the
 //! undo data and coins that are wrong.
 //!
 //! What the pass has no part in is looked at one by one: blocks beside the chain, and those above the coins,
@@ -27,6 +27,9 @@ mod work;
 
 pub use finding::{Finding, FindingKind, Found};
 
+use crate::engines::pass::Counts;
+use crate::engines::swiftsync::CoinTotals;
+use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::error::{ErrorKind, SourceError, StorageResult, SyncError, UsageError};
 use crate::folder::at;
 use crate::progress::{Event, Observer};
@@ -38,9 +41,6 @@ use crate::workdir::names::LOCK;
 use apus_chain::{BlockHash, HeaderChain, KnownBlock, Params, ScriptVerifier};
 use apus_datadir::chainstate::{SNAPSHOT_CHAINSTATE, check_files};
 use apus_datadir::{BlockFiles, BlocksFolder, check_index_files};
-use apus_engine::pass::Counts;
-use apus_engine::swiftsync::CoinTotals;
-use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::utxo::store::{DiskOptions, DiskStore};
 use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_storage::{DirStorage, Storage, create_private_dir, write_atomically};

@@ -16,9 +16,9 @@ mod store;
 
 pub(crate) use segment::{Done, Held, RunInfo, SegmentsOf, runs_of};
 
+use crate::engines::pass::{PartialResult, Pass, RunKind};
 use crate::error::{IoError, StorageResult, SyncError, UsageError};
 use apus_chain::HeightRange;
-use apus_engine::pass::{PartialResult, Pass, RunKind};
 use apus_hash::sha256;
 use apus_storage::{Storage, read_whole, write_atomically};
 use index::{Index, checksum};
@@ -275,11 +275,11 @@ impl<'a> Workdir<'a> {
 mod tests {
     use super::names::run_name;
     use super::*;
+    use crate::engines::pass::FinishedSegment;
+    use crate::engines::swiftsync::aggregate::{AggregateKind, Aggregator, Secret};
+    use crate::engines::swiftsync::{Partial, SwiftSync};
     use crate::workdir::plan::testing::plan;
     use apus_chain::{BlockHash, Reader};
-    use apus_engine::pass::FinishedSegment;
-    use apus_engine::swiftsync::aggregate::{AggregateKind, Aggregator, Secret};
-    use apus_engine::swiftsync::{Partial, SwiftSync};
     use apus_testkit::storage::{AfterCrash, CrashStorage, FaultStorage, Operation};
 
     const FIRST: HeightRange = HeightRange::new(1, 5);

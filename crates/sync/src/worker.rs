@@ -13,6 +13,10 @@ mod ranges;
 mod scratch;
 mod segments;
 
+use crate::engines::pass::Work;
+use crate::engines::swiftsync::aggregate::Aggregator;
+use crate::engines::swiftsync::{Fully, JudgeByUndo, SegmentHints, SwiftSync};
+use crate::engines::utreexo::Utreexo;
 use crate::error::{ClockError, ClusterError, IoError, SourceError, SyncError};
 use crate::progress::Observer;
 use crate::queue::{
@@ -25,11 +29,7 @@ use crate::source::peers::network::NetworkOptions;
 use crate::source::{ChainSource, Search};
 use crate::supply::{Supply, Walker};
 use apus_chain::{ANY_TIME, HeaderChain, HeightRange, Params};
-use apus_engine::pass::Work;
 use apus_engine::script::{ScriptPool, script_verifier};
-use apus_engine::swiftsync::aggregate::Aggregator;
-use apus_engine::swiftsync::{Fully, JudgeByUndo, SegmentHints, SwiftSync};
-use apus_engine::utreexo::Utreexo;
 use joiner::Joiner;
 use one::{Failures, Left};
 use scratch::Scratch;

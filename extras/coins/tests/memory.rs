@@ -7,7 +7,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-#[path = "../../../crates/engine/tests/store/heavy.rs"]
+#[path = "../../../crates/sync/tests/heavy/mod.rs"]
 mod heavy;
 
 use apus_chain::{BlockHash, KnownBlock, Network, OutPoint, Params, ScriptError};

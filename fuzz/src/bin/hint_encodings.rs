@@ -7,11 +7,11 @@
 
 #![no_main]
 
-use apus_engine::swiftsync::hints::bitmap::{BitmapDecoder, BitmapEncoder};
-use apus_engine::swiftsync::hints::btcd::{BtcdDecoder, BtcdEncoder, GZIP_MAGIC};
-use apus_engine::swiftsync::hints::delta::{DeltaDecoder, DeltaEncoder};
-use apus_engine::swiftsync::hints::offsets::{OffsetsDecoder, OffsetsEncoder};
-use apus_engine::swiftsync::hints::{
+use apus_sync::engines::swiftsync::hints::bitmap::{BitmapDecoder, BitmapEncoder};
+use apus_sync::engines::swiftsync::hints::btcd::{BtcdDecoder, BtcdEncoder, GZIP_MAGIC};
+use apus_sync::engines::swiftsync::hints::delta::{DeltaDecoder, DeltaEncoder};
+use apus_sync::engines::swiftsync::hints::offsets::{OffsetsDecoder, OffsetsEncoder};
+use apus_sync::engines::swiftsync::hints::{
     HintsDecoder, HintsEncoder, HintsError, OUTPUTS_PER_BLOCK_MAX, detect_format,
 };
 use apus_fuzz::Input;

@@ -8,7 +8,7 @@
 #![no_main]
 
 use apus_chain::HeightRange;
-use apus_engine::swiftsync::hints::{
+use apus_sync::engines::swiftsync::hints::{
     BitOrder, HintsDecoder, HintsFile, HintsOptions, HintsWriter, Layout, OUTPUTS_PER_BLOCK_MAX,
     OrderEvidence,
 };

@@ -9,11 +9,11 @@
 use apus_chain::{
     Ancestry, BlockHash, Height, HeightRange, Network, OutPoint, Params, Reader, Txid,
 };
-use apus_engine::mergesync::{
+use apus_sync::engines::mergesync::{
     AnswerRecord, Answers, BareCoin, Claims, Gathered, Join, JoinSink, MadeCoin, MadeRecord,
     SpentRecord,
 };
-use apus_engine::pass::PartialResult;
+use apus_sync::engines::pass::PartialResult;
 use core::convert::Infallible;
 use libfuzzer_sys::fuzz_target;
 use std::collections::{BTreeMap, BTreeSet};

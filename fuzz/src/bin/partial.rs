@@ -6,7 +6,7 @@
 #![no_main]
 
 use apus_chain::Reader;
-use apus_engine::swiftsync::Partial;
+use apus_sync::engines::swiftsync::Partial;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

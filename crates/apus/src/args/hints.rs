@@ -4,7 +4,7 @@ use super::values::parse_order;
 use super::{AggregateArgs, HintsArg, RunArgs, SourceArgs};
 use crate::unpack::Input;
 use apus_chain::{BlockHash, Network};
-use apus_engine::swiftsync::hints::{BitOrder, Format};
+use apus_sync::engines::swiftsync::hints::{BitOrder, Format};
 use clap::{Args, Subcommand};
 use std::fmt;
 use std::path::PathBuf;

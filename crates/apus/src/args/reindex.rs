@@ -3,7 +3,7 @@
 use super::values::parse_order;
 use super::{AggregateArgs, ConnectArgs, HintsArg, RunArgs};
 use apus_chain::Network;
-use apus_engine::swiftsync::hints::BitOrder;
+use apus_sync::engines::swiftsync::hints::BitOrder;
 use clap::Args;
 use std::path::PathBuf;
 

@@ -5,7 +5,7 @@ use super::{AggregateArgs, ConnectArgs, HintsArg, RunArgs, SinkArg};
 #[cfg(feature = "remote-coins")]
 use crate::coins::CoinsArgs;
 use apus_chain::Network;
-use apus_engine::swiftsync::hints::BitOrder;
+use apus_sync::engines::swiftsync::hints::BitOrder;
 use clap::{Args, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -2,7 +2,7 @@
 
 use crate::unpack::Input;
 use apus_chain::BlockHash;
-use apus_engine::swiftsync::hints::BitOrder;
+use apus_sync::engines::swiftsync::hints::BitOrder;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -186,7 +186,9 @@ pub(crate) fn parse_mib(text: &str) -> Result<u64, String> {
 
 /// The bit order of a hintsfile.
 pub(super) fn parse_order(text: &str) -> Result<BitOrder, String> {
-    text.parse().map_err(|error: apus_engine::swiftsync::hints::elias_fano::UnknownBitOrder| {
-        error.to_string()
-    })
+    text.parse().map_err(
+        |error: apus_sync::engines::swiftsync::hints::elias_fano::UnknownBitOrder| {
+            error.to_string()
+        },
+    )
 }

@@ -11,11 +11,11 @@ use crate::print;
 use crate::report::grouped;
 use crate::scripts::verifier;
 use apus_chain::{BlockHash, Height, HeightRange, Params};
-use apus_engine::swiftsync::hints::bitmap::BitmapEncoder;
-use apus_engine::swiftsync::hints::btcd::BtcdEncoder;
-use apus_engine::swiftsync::hints::delta::DeltaEncoder;
-use apus_engine::swiftsync::hints::offsets::OffsetsEncoder;
-use apus_engine::swiftsync::hints::{
+use apus_sync::engines::swiftsync::hints::bitmap::BitmapEncoder;
+use apus_sync::engines::swiftsync::hints::btcd::BtcdEncoder;
+use apus_sync::engines::swiftsync::hints::delta::DeltaEncoder;
+use apus_sync::engines::swiftsync::hints::offsets::OffsetsEncoder;
+use apus_sync::engines::swiftsync::hints::{
     Format, HintsDecoder, HintsEncoder, HintsError, HintsWriter, IndexSpace, Layout,
 };
 use apus_sync::{

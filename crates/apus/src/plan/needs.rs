@@ -8,7 +8,7 @@ use crate::report::bytes;
 use apus_chain::Network;
 use apus_datadir::free_bytes;
 use apus_datadir::snapshot::SnapshotHeader;
-use apus_engine::swiftsync::hints::{HintsFile, HintsOptions};
+use apus_sync::engines::swiftsync::hints::{HintsFile, HintsOptions};
 use apus_sync::{Memory, Warning, mergesync_disk_bytes};
 use std::fs::File;
 use std::io::Read;

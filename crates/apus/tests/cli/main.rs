@@ -6,7 +6,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a failure here is a failed test")]
 
-#[path = "../../../engine/tests/utreexo/bridge.rs"]
+#[path = "../../../sync/tests/laws/utreexo/bridge.rs"]
 #[allow(dead_code, reason = "the tests of the engine use all of it")]
 mod bridge;
 

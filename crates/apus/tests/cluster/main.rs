@@ -8,7 +8,7 @@
 
 mod altered;
 mod audits;
-#[path = "../../../engine/tests/utreexo/bridge.rs"]
+#[path = "../../../sync/tests/laws/utreexo/bridge.rs"]
 #[allow(dead_code, reason = "the tests of the engine use all of it")]
 mod bridge;
 mod chaos;

@@ -114,18 +114,18 @@ impl CoinsDelta {
     }
 
     /// One change, by its place in [`iter`](Self::iter).
-    pub(crate) fn change(&self, at: u32) -> &(OutPoint, CoinChange) {
+    pub fn change(&self, at: u32) -> &(OutPoint, CoinChange) {
         &self.changes[at as usize]
     }
 
     /// Memory in use.
-    pub(crate) fn memory_bytes(&self) -> u64 {
+    pub fn memory_bytes(&self) -> u64 {
         let changes = self.changes.capacity() * size_of::<(OutPoint, CoinChange)>();
         (changes + self.index.allocation_size()) as u64 + self.heap_bytes()
     }
 
     /// Memory of long scripts.
-    pub(crate) fn heap_bytes(&self) -> u64 {
+    pub fn heap_bytes(&self) -> u64 {
         let coins = self.changes.iter().filter_map(|(_, change)| change.coin());
         coins.map(|coin| coin.heap_bytes() as u64).sum()
     }

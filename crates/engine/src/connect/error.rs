@@ -25,7 +25,7 @@ pub enum ConnectError {
 
 impl ConnectError {
     /// The rule that a script's failure is about. `None` where the script could not be run.
-    pub(crate) fn of_script(block: BlockView<'_>, failure: &ScriptFailure) -> Option<Self> {
+    pub fn of_script(block: BlockView<'_>, failure: &ScriptFailure) -> Option<Self> {
         if failure.error != ScriptError::Invalid {
             return None;
         }

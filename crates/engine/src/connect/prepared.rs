@@ -71,7 +71,7 @@ impl PreparedBlock {
     }
 
     /// The sums of the coins that depend on the block alone.
-    pub(crate) fn sums(&self, key: &CoinSumKey) -> BlockSums {
+    pub fn sums(&self, key: &CoinSumKey) -> BlockSums {
         self.sums.unwrap_or_else(|| self.work_out_sums(key))
     }
 
@@ -114,28 +114,28 @@ impl PreparedBlock {
     }
 
     /// The coins that it needs from outside, in block order.
-    pub(crate) fn wanted(&self) -> &[OutPoint] {
+    pub fn wanted(&self) -> &[OutPoint] {
         &self.wanted
     }
 
     /// Where the coin of each input comes from, in block order and without the coinbase's.
-    pub(crate) fn places(&self) -> &[Place] {
+    pub fn places(&self) -> &[Place] {
         &self.places
     }
 
     /// Coins created and spent in this block, by the place of the input among all of them.
-    pub(crate) fn own(&self) -> &[(usize, CoinBytes)] {
+    pub fn own(&self) -> &[(usize, CoinBytes)] {
         &self.own
     }
 
     /// The first input that spends what an input before it spent, or an output of this block that
     /// is no coin: nothing can be there for it.
-    pub(crate) fn unavailable(&self) -> Option<usize> {
+    pub fn unavailable(&self) -> Option<usize> {
         self.unavailable
     }
 
     /// What the block does, if it is valid.
-    pub(crate) fn delta(&self) -> &Arc<CoinsDelta> {
+    pub fn delta(&self) -> &Arc<CoinsDelta> {
         &self.delta
     }
 }
@@ -196,7 +196,7 @@ impl Effect {
 }
 
 /// The coins that a transaction of a checked block makes: its outputs that can be spent.
-pub(crate) fn coins_of<'b>(
+pub fn coins_of<'b>(
     height: u32,
     txid: Txid,
     tx: &TxView<'b>,

@@ -18,13 +18,14 @@ use core::ops::Range;
 use std::sync::Arc;
 
 /// The coins that a block spends, in the order of its inputs, up to the first that is not there.
-pub(crate) struct Spent {
-    pub(crate) coins: Vec<CoinBytes>,
+pub struct Spent {
+    /// The coins, in the order of the inputs.
+    pub coins: Vec<CoinBytes>,
 }
 
 impl Spent {
     /// Takes the coins that are wanted from `look_up`, by their place among the wanted ones.
-    pub(crate) fn gather<E>(
+    pub fn gather<E>(
         block: &PreparedBlock,
         mut look_up: impl FnMut(usize) -> Result<Option<CoinBytes>, E>,
     ) -> Result<Self, E> {
@@ -47,11 +48,7 @@ impl Spent {
 
 /// Whether Core asks the set for the outputs of a block before all else (BIP-30; Core
 /// `validation.cpp`, `ConnectBlock`).
-pub(crate) fn asks_for_bip30(
-    params: &Params,
-    id: KnownBlock,
-    context: &ConnectContext<'_>,
-) -> bool {
+pub fn asks_for_bip30(params: &Params, id: KnownBlock, context: &ConnectContext<'_>) -> bool {
     let below = params.bip34_height < id.height;
     let at_bip34_height = below.then(|| context.ancestry.hash(params.bip34_height)).flatten();
     params.enforces_bip30(id.height, &id.hash, at_bip34_height.as_ref())
@@ -63,14 +60,12 @@ pub(crate) fn asks_for_bip30(
 /// so no two transactions: each spends coins that exist once. Core asks the set even then, on
 /// chains whose BIP-34 block it does not know; it only finds something in blocks that are invalid
 /// anyway, where it becomes the reason.
-pub(crate) const fn may_repeat(params: &Params) -> bool {
+pub const fn may_repeat(params: &Params) -> bool {
     params.bip34_height > 1
 }
 
 /// Every output of a block, to be looked for in the set, with the index of its transaction.
-pub(crate) fn outputs_of<'b>(
-    txs: impl Iterator<Item = (Txid, TxView<'b>)>,
-) -> Vec<(usize, OutPoint)> {
+pub fn outputs_of<'b>(txs: impl Iterator<Item = (Txid, TxView<'b>)>) -> Vec<(usize, OutPoint)> {
     let outputs = txs.enumerate().flat_map(|(index, (txid, tx))| {
         (0..tx.outputs().len() as u32).map(move |vout| (index, OutPoint { txid, vout }))
     });
@@ -78,12 +73,12 @@ pub(crate) fn outputs_of<'b>(
 }
 
 /// The error for an output that exists already.
-pub(crate) fn bip30_error((tx, outpoint): (usize, OutPoint)) -> ConnectError {
+pub fn bip30_error((tx, outpoint): (usize, OutPoint)) -> ConnectError {
     SpendError::Bip30 { tx, txid: outpoint.txid, outpoint }.into()
 }
 
 /// Checks everything but scripts, and adds those to `scripts`.
-pub(crate) fn check(
+pub fn check(
     params: &Params,
     block: &Arc<PreparedBlock>,
     context: &ConnectContext<'_>,
@@ -105,7 +100,7 @@ pub(crate) fn check(
 /// Checks everything but scripts. `coins` are those of the inputs in their order, up to the first that
 /// has none. Each transaction but the coinbase that passed is given to `passed`, with where its coins are
 /// among these.
-pub(crate) fn check_with_coins<'b>(
+pub fn check_with_coins<'b>(
     params: &Params,
     id: KnownBlock,
     txs: impl Iterator<Item = (Txid, TxView<'b>)>,

@@ -11,46 +11,48 @@ use apus_chain::{CheckedBlock, CoinAdder, CoinSum, CoinSumKey, OutPoint};
 
 /// What of a block's sums depends on the block alone.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct BlockSums {
+pub struct BlockSums {
     /// The coins that it creates and leaves.
-    pub(crate) created: CoinSum,
+    pub created: CoinSum,
     /// Those that it creates and spends.
-    pub(crate) own: CoinSum,
+    pub own: CoinSum,
 }
 
 /// What a block comes to once its coins are there.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct BlockChange {
+pub struct BlockChange {
     /// What it adds to the sum of the set.
-    pub(crate) set: CoinSum,
+    pub set: CoinSum,
     /// The coins that it takes from the set: those that come back where the block is undone.
-    pub(crate) taken: CoinSum,
+    pub taken: CoinSum,
     /// All coins that it spends, its own among them: those of its undo data.
-    pub(crate) spent: CoinSum,
+    pub spent: CoinSum,
 }
 
 /// The sum of a set on its way along a chain.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct RunningSum {
-    pub(crate) key: CoinSumKey,
-    pub(crate) sum: CoinSum,
+pub struct RunningSum {
+    /// The key of the sum.
+    pub key: CoinSumKey,
+    /// The sum of all coins of the set.
+    pub sum: CoinSum,
 }
 
 impl RunningSum {
     /// Begins to add up what a block takes from the set, coin by coin.
-    pub(crate) fn taken(&self) -> CoinAdder {
+    pub fn taken(&self) -> CoinAdder {
         CoinAdder::new(self.key)
     }
 
     /// What a block comes to that takes coins from the set which come to `taken`.
-    pub(crate) fn change(&self, block: &PreparedBlock, taken: CoinSum) -> BlockChange {
+    pub fn change(&self, block: &PreparedBlock, taken: CoinSum) -> BlockChange {
         let BlockSums { created, own } = block.sums(&self.key);
         BlockChange { set: created.minus(taken), taken, spent: own.plus(taken) }
     }
 
     /// What it adds to go back from a block, whose undo data come to `undo` and bring back coins that come to
     /// `taken`; those of the coins to go that were `lost` before went then.
-    pub(crate) fn back(
+    pub fn back(
         &self,
         block: &CheckedBlock,
         undo: &CoinsDelta,
@@ -70,7 +72,7 @@ impl RunningSum {
 }
 
 /// The sum of the coins that are there after a change and were not before it.
-pub(crate) fn created(key: &CoinSumKey, delta: &CoinsDelta) -> CoinSum {
+pub fn created(key: &CoinSumKey, delta: &CoinsDelta) -> CoinSum {
     let mut adder = CoinAdder::new(*key);
     for (outpoint, change) in delta.iter() {
         if let CoinChange::Created { coin, .. } = change {

@@ -11,12 +11,12 @@ use std::collections::HashSet;
 const SHARED_HEAD: usize = 6;
 
 /// The undo data of a block that spends `spent`, in the order of its inputs.
-pub(crate) fn block_undo(view: BlockView<'_>, spent: &[impl AsRef<[u8]>]) -> Vec<u8> {
+pub fn block_undo(view: BlockView<'_>, spent: &[impl AsRef<[u8]>]) -> Vec<u8> {
     write_undo(view, spent, |_| false).0
 }
 
 /// The same, which shares long scripts with the coins.
-pub(crate) fn shared_undo(view: BlockView<'_>, spent: &[CoinBytes]) -> UndoBytes {
+pub fn shared_undo(view: BlockView<'_>, spent: &[CoinBytes]) -> UndoBytes {
     let (own, shared) = write_undo(view, spent, UndoBytes::shares);
     UndoBytes::with(own, shared)
 }
@@ -59,7 +59,7 @@ fn write_undo<'c, C: AsRef<[u8]>>(
 /// it created goes, what it spent comes back. Fails where the undo data is not this block's.
 ///
 /// A coin that one of BIP-30's two exceptions overwrote does not come back, as in Core.
-pub(crate) fn undo_delta(block: &CheckedBlock, undo: &[u8]) -> Result<CoinsDelta, String> {
+pub fn undo_delta(block: &CheckedBlock, undo: &[u8]) -> Result<CoinsDelta, String> {
     let undo = BlockUndo::read(undo).map_err(|error| format!("cannot be read: {error}"))?;
     let bytes = block.bytes();
     let view = bytes.view();
@@ -98,7 +98,7 @@ pub(crate) fn undo_delta(block: &CheckedBlock, undo: &[u8]) -> Result<CoinsDelta
 }
 
 /// Coins more after a change than before.
-pub(crate) fn coins_added(delta: &CoinsDelta) -> i64 {
+pub fn coins_added(delta: &CoinsDelta) -> i64 {
     let one = |change: &CoinChange| match change {
         CoinChange::Created { .. } => 1,
         CoinChange::Spent => -1,

@@ -51,7 +51,7 @@ impl UndoBytes {
     }
 
     /// With some more bytes behind them.
-    pub(crate) fn followed_by(mut self, end: &[u8]) -> Self {
+    pub fn followed_by(mut self, end: &[u8]) -> Self {
         self.own.reserve_exact(end.len());
         self.own.extend_from_slice(end);
         self

@@ -7,8 +7,6 @@
 
 pub mod batcher;
 pub mod cache;
-pub mod chainstate;
-pub mod error;
 pub mod fetch;
 pub mod forest;
 pub mod store;
@@ -21,7 +19,5 @@ pub use crate::connect::{
 };
 pub use batcher::{BatchedStore, Batcher, BatcherOptions, BatcherStats};
 pub use cache::{CacheStats, CoinsCache};
-pub use chainstate::{Chainstate, ChainstateOptions, Totals};
-pub use error::ChainstateError;
 pub use store::{Changes, CoinsStore, Flush, StoreError};
 pub use view::CoinsView;

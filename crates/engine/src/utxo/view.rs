@@ -24,7 +24,7 @@ pub trait CoinsView: Send + Sync {
 /// What a view over another one answers: what it knows itself, and the rest from the one below, which
 /// is asked once, for each coin once and by ascending outpoint: so a store finds those of one
 /// transaction side by side, and reads its tables in their order.
-pub(super) fn known_or_below(
+pub fn known_or_below(
     wanted: &[OutPoint],
     known: impl Fn(&OutPoint) -> Result<Option<Option<CoinBytes>>, StoreError>,
     below: impl FnOnce(&[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError>,

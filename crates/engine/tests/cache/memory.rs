@@ -4,7 +4,6 @@
 
 use crate::store::TestStore;
 use crate::{block, coin, outpoint};
-use apus_engine::swiftsync::hints::OUTPUTS_PER_BLOCK_MAX;
 use apus_engine::utxo::cache::BYTES_MIN;
 use apus_engine::utxo::store::UndoRecord;
 use apus_engine::utxo::{CoinsCache, CoinsDelta, CoinsStore, CoinsView};
@@ -86,6 +85,9 @@ fn a_flush_is_due_at_two_thirds_and_not_before() {
     assert_eq!(old, 1010);
     assert!(!cache.flush_due());
 }
+
+/// An output takes 9 bytes of a block's 1,000,000 at least.
+const OUTPUTS_PER_BLOCK_MAX: u32 = 1_000_000 / 9;
 
 /// The most outputs that a block can have, on top of all that may be there before a flush is due.
 #[test]

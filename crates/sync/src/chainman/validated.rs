@@ -5,9 +5,10 @@
 
 use super::coins::{TipCoins, TipCoinsError};
 use super::replay::LogSync;
+use crate::engines::in_order::{Chainstate, ChainstateError};
 use apus_chain::{Ancestry, BlockHash, CheckedBlock, KnownBlock, OutPoint};
 use apus_engine::utxo::store::{CoinsStore, EachCoin, Flush, StoreError};
-use apus_engine::utxo::{Chainstate, ChainstateError, CoinBytes, ConnectContext};
+use apus_engine::utxo::{CoinBytes, ConnectContext};
 use std::sync::Arc;
 
 /// Coins under every rule.

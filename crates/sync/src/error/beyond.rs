@@ -1,10 +1,10 @@
 //! [`Gap`] and [`InvalidBlock`]: what a chain lacks, and why, to explain where it ends.
 
 use super::{InvalidError, RemoteKind, SyncError};
+use crate::engines::in_order::ChainstateError;
+use crate::engines::swiftsync::SwiftSyncError;
 use apus_chain::{BlockHash, Height, KNOTS_CHAIN, KnownBlock};
 use apus_datadir::BlockFile;
-use apus_engine::swiftsync::SwiftSyncError;
-use apus_engine::utxo::ChainstateError;
 use std::fmt::{Display, Formatter};
 use std::ops::RangeInclusive;
 

@@ -1,9 +1,9 @@
 //! [`InvalidError`]: the data is wrong: a block breaks a rule, hints do not fit, a chain is too short.
 
 use super::{ErrorKind, Gap};
+use crate::engines::swiftsync::{FullyError, SwiftSyncError};
+use crate::engines::utreexo::UtreexoError;
 use apus_chain::{BlockError, BlockHash, Height, OutPoint, Txid, UtxoSetHash};
-use apus_engine::swiftsync::{FullyError, SwiftSyncError};
-use apus_engine::utreexo::UtreexoError;
 
 /// See the module.
 #[derive(Debug, thiserror::Error)]

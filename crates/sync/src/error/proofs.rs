@@ -1,8 +1,8 @@
 //! [`ProofsError`]: proofs that are of no use for a run: their files, or the peers that were to give them.
 
 use super::ErrorKind;
+use crate::engines::utreexo::RootsDiffer;
 use apus_chain::{Height, HeightRange, Network};
-use apus_engine::utreexo::RootsDiffer;
 use apus_p2p::proofs::ProofPeerError;
 use apus_utreexo::RangeFileError;
 use std::io;

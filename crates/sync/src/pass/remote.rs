@@ -12,6 +12,7 @@ pub(crate) use desk::{Answered, Desk, JobFailure, Useless, await_closed};
 pub(crate) use opened::open;
 
 use super::{Counters, Dispatch, Job, Take};
+use crate::engines::pass::{PartialResult, Pass};
 use crate::error::SyncError;
 use crate::job::JobKey;
 use crate::queue::{JobQueue, PassKind, SegmentResult};
@@ -20,7 +21,6 @@ use crate::supply::weight_of;
 use crate::workdir::Done;
 use crate::workdir::plan::Plan;
 use apus_chain::HeightRange;
-use apus_engine::pass::{PartialResult, Pass};
 
 /// A run that machines share.
 #[derive(Clone, Copy)]

@@ -1,9 +1,9 @@
 //! One segment, done by one thread: here, or on another machine.
 
+use crate::engines::pass::{FinishedSegment, Pass};
 use crate::error::SyncError;
 use crate::supply::{Supply, Walker};
 use apus_chain::{BlockBytes, Height, HeightRange};
-use apus_engine::pass::{FinishedSegment, Pass};
 
 /// Walks over the blocks of a segment and feeds the pass; none where it was halted. `each` is told of the
 /// height and the bytes of each block.

@@ -6,13 +6,13 @@
 
 use super::segment::do_segment;
 use super::{Counters, Dispatch, Job, Take};
+use crate::engines::pass::{PartialResult, Pass, Work};
 use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, SegmentState};
 use crate::runs::index_of;
 use crate::supply::{Supply, Walker, weight};
 use crate::workdir::Done;
 use apus_chain::HeightRange;
-use apus_engine::pass::{PartialResult, Pass, Work};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 

@@ -1,8 +1,8 @@
 //! The hints of a segment as an object.
 
 use super::wire::{WireError, begin, open, read_range, write_range};
+use crate::engines::swiftsync::{CoinHints, IndexHints, SegmentHints};
 use apus_chain::{HeightRange, OutPoint, Reader, write_compact_size};
-use apus_engine::swiftsync::{CoinHints, IndexHints, SegmentHints};
 
 /// First bytes of a segment's hints.
 const MAGIC: &[u8; 8] = b"APUSTOLD";

@@ -2,10 +2,10 @@
 
 use super::RunId;
 use super::wire::{ObjectRef, WireError, begin, open, read_key, read_text, write_key, write_text};
+use crate::engines::pass::Work;
 use crate::error::{RemoteError, RemoteKind};
 use crate::job::JobKey;
 use apus_chain::{BlockHash, KnownBlock, Reader};
-use apus_engine::pass::Work;
 
 /// First bytes of a job.
 const JOB_MAGIC: &[u8; 8] = b"APUSJOBS";

@@ -2,8 +2,8 @@
 
 use super::RunId;
 use super::wire::{WireError, begin, open, read_range, write_range};
+use crate::engines::pass::{FinishedSegment, PartialResult};
 use apus_chain::{HeightRange, Reader};
-use apus_engine::pass::{FinishedSegment, PartialResult};
 use std::ops::Range;
 
 /// First bytes of a segment's result.
@@ -89,7 +89,7 @@ impl SegmentResult {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use apus_engine::pass::Work;
+    use crate::engines::pass::Work;
     use proptest::collection::vec;
     use proptest::prelude::*;
 

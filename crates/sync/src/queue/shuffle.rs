@@ -8,11 +8,11 @@
 use super::RunId;
 use super::found::{Found, FoundPart, read_parts, write_parts};
 use super::wire::{ObjectRef, WireError, begin, open, read_key, write_key};
+use crate::engines::mergesync::Gathered;
+use crate::engines::pass::PartialResult;
+use crate::engines::swiftsync::CoinTotals;
 use crate::job::JobKey;
 use apus_chain::{Height, HeightRange, MuHash, OutPoint, Reader, write_compact_size};
-use apus_engine::mergesync::Gathered;
-use apus_engine::pass::PartialResult;
-use apus_engine::swiftsync::CoinTotals;
 use apus_utreexo::Fragment;
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! [`RunSpec`]: what a machine has to know of a run before it takes a job of it.
 
 use super::wire::{ObjectRef, WireError, begin, open};
+use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::workdir::plan::Plan;
-use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_hash::sha256;
 use std::fmt::{Debug, Display, Formatter};
 

@@ -1,13 +1,13 @@
 //! [`Outcome`]: a finished run.
 
 use super::Engine;
+use crate::engines::swiftsync::aggregate::AggregateKind;
+use crate::engines::swiftsync::hints::HintsInfo;
+use crate::engines::swiftsync::{CoinTotals, Counts};
 use crate::folder::WrittenFolder;
 use crate::proofs::ProofsMade;
 use crate::warning::Unanchored;
 use apus_chain::{BlockHash, Height};
-use apus_engine::swiftsync::aggregate::AggregateKind;
-use apus_engine::swiftsync::hints::HintsInfo;
-use apus_engine::swiftsync::{CoinTotals, Counts};
 use apus_utreexo::Roots;
 
 /// A finished run.

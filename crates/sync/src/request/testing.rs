@@ -1,10 +1,10 @@
 //! [`request`]: one that asks for nothing yet, for tests of what takes one.
 
 use super::{Request, Source, Stop};
+use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::progress::Silent;
 use crate::source::blocksdir::UseIndex;
 use apus_chain::{Network, Params};
-use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_storage::Storage;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;

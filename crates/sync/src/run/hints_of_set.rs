@@ -6,6 +6,7 @@
 //! the hintsfile behind. The pass has a work folder of its own, inside this run's.
 
 use super::{discard_progress, run};
+use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::error::{IoError, SyncError, UsageError};
 use crate::folder::at;
 use crate::progress::{Event, Observer};
@@ -15,7 +16,6 @@ use crate::sink::put::{Put, Records, SetMuHash, Sinks, put_set};
 use crate::sink::{SetInfo, SnapshotSink};
 use crate::workdir::invalid::InvalidBlocks;
 use apus_chain::UtxoSetHash;
-use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_storage::{DirStorage, Storage, create_private_dir};
 use apus_utreexo::Roots;
 

@@ -52,7 +52,7 @@ fn coin_bytes(head: &[u8]) -> Option<usize> {
     Some(usize::from(u16::from_be_bytes(*head.last_chunk()?)))
 }
 
-/// Coins that segments make ([`MadeRecord`](apus_engine::mergesync::MadeRecord)).
+/// Coins that segments make ([`MadeRecord`](crate::engines::mergesync::MadeRecord)).
 pub(crate) enum Made {}
 
 impl Form for Made {
@@ -66,7 +66,7 @@ impl Form for Made {
     }
 }
 
-/// Coins that blocks want ([`SpentRecord`](apus_engine::mergesync::SpentRecord)).
+/// Coins that blocks want ([`SpentRecord`](crate::engines::mergesync::SpentRecord)).
 pub(crate) enum Spent {}
 
 impl Form for Spent {
@@ -79,7 +79,7 @@ impl Form for Spent {
     }
 }
 
-/// Coins that inputs take ([`AnswerRecord`](apus_engine::mergesync::AnswerRecord)).
+/// Coins that inputs take ([`AnswerRecord`](crate::engines::mergesync::AnswerRecord)).
 pub(crate) enum Answers {}
 
 impl Form for Answers {

@@ -1,6 +1,6 @@
 //! `datadir:DIR`: a data directory for Bitcoin Core to start on.
 //!
-//! Blocks and undo data are there already: the run that connects the blocks [writes](crate::connect) them
+//! Blocks and undo data are there already: the run that connects the blocks [writes](crate::engines::in_order) them
 //! into the same draft, all of them or the last ones. Here the coins come beside them, and the index that knows
 //! all of it. Of blocks that are not there, the index says that they were pruned.
 

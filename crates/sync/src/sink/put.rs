@@ -5,6 +5,8 @@
 //! long chain of compressions, has a thread of its own, and so have the sinks; batches of records go
 //! to them through short queues. Nothing is published before all of them took everything.
 
+use crate::engines::swiftsync::hints::{HINTS_MAGIC, HINTS_VERSION};
+use crate::engines::swiftsync::{CoinTotals, Verdict};
 use crate::error::{InvalidError, IoError, SyncError};
 use crate::folder::WrittenFolder;
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
@@ -18,8 +20,6 @@ use crate::taker::Taker;
 use crate::workdir::plan::RunIdentity;
 use crate::workdir::{RunInfo, Workdir};
 use apus_chain::{Height, UtxoSetHash};
-use apus_engine::swiftsync::hints::{HINTS_MAGIC, HINTS_VERSION};
-use apus_engine::swiftsync::{CoinTotals, Verdict};
 use apus_storage::{Storage, StorageFile};
 use apus_utreexo::Roots;
 use std::sync::Arc;

@@ -13,6 +13,7 @@ mod ways_back;
 
 pub use heads::BlockHead;
 
+use crate::engines::swiftsync::UndoSource;
 use crate::error::{ClockError, Gap, InvalidBlock, SourceError, SyncError};
 use crate::progress::{Event, Observer};
 use crate::source::{BlockFetcher, BlockSource, ChainSource, Search, Taken};
@@ -24,7 +25,6 @@ use apus_chain::{
 use apus_datadir::{
     BlockFiles, BlockLocation, BlockReader, BlocksFolder, Obfuscation, ScanSummary,
 };
-use apus_engine::swiftsync::UndoSource;
 use finding::{Finding, Settled};
 use from_index::{RECORD_HEAD, Unusable};
 use std::collections::HashMap;

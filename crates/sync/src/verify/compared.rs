@@ -1,12 +1,12 @@
 //! [`Compared`]: a node's blocks as a source whose undo data are compared with those that joining leads to.
 
 use super::finding::{FindingKind, Findings, Found};
+use crate::engines::swiftsync::UndoSource;
 use crate::error::{Gap, SourceError, SyncError};
 use crate::source::blocksdir::BlockHead;
 use crate::source::{BlockFetcher, BlockSource, ChainSource};
 use apus_chain::{BlockHash, BlockUndo, HeaderChain, Height, KnownBlock};
 use apus_datadir::{Obfuscation, SpentCoins};
-use apus_engine::swiftsync::UndoSource;
 use std::sync::atomic::AtomicBool;
 
 /// See the module.

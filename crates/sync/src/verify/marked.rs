@@ -9,6 +9,7 @@ use super::finding::{FindingKind, Found};
 use super::index::Stored;
 use super::survey::Survey;
 use super::work::Work;
+use crate::engines::swiftsync::FullyError;
 use crate::error::SyncError;
 use crate::progress::stop_if_interrupted;
 use apus_chain::{
@@ -16,7 +17,6 @@ use apus_chain::{
     OutPoint, is_unspendable, write_coin,
 };
 use apus_datadir::{BlockFiles, UndoFiles};
-use apus_engine::swiftsync::FullyError;
 use std::collections::{HashMap, HashSet};
 
 /// A branch that begins deeper below the coins is not looked at: no node takes it in earnest any more.

@@ -4,6 +4,7 @@
 use super::Verify;
 use super::finding::{FindingKind, Findings, Found};
 use super::index::Stored;
+use crate::engines::swiftsync::{FullyError, JudgeByUndo};
 use crate::error::SyncError;
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
 use crate::supply::expect_no_more;
@@ -11,7 +12,6 @@ use apus_chain::{BlockBytes, BlockChecker, BlockContext, BlockHash, BlockUndo, H
 use apus_chain::{HeaderChain, Height, KnownBlock, ScriptChecks};
 use apus_datadir::{BlockFiles, BlockLocation, BlockReader, RevError, UndoFiles};
 use apus_engine::script::ScriptPool;
-use apus_engine::swiftsync::{FullyError, JudgeByUndo};
 use std::ops::ControlFlow;
 use std::sync::Mutex;
 use std::sync::PoisonError;

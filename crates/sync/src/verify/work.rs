@@ -9,16 +9,16 @@ use super::survey::{Survey, by_chain};
 use super::{JOIN, PROOF, Proof, SET, Verified, Verify};
 use super::{is_about_node, marked, open_store, remove, tip_of};
 use crate::best_chain::headers;
-use crate::connect;
+use crate::engines::in_order;
+use crate::engines::mergesync::{self, Joining};
+use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::error::{InvalidBlock, InvalidError, SourceError, SyncError};
-use crate::mergesync::{self, Joining};
 use crate::request::{Engine, HintsInput, Output, OutputKind};
 use crate::run::{run, without_hints};
 use crate::workdir::Workdir;
 use crate::workdir::record::Record;
 use apus_chain::{BlockHash, HeaderChain, KnownBlock};
 use apus_datadir::BlockFiles;
-use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_storage::DirStorage;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -280,7 +280,7 @@ impl Work<'_> {
         let (put, coins, counts, scripts) = match without_hints(&joining, &*dir)? {
             // There is little room. What is slower takes less.
             Engine::Utxo => {
-                let mut connected = connect::run(&joining, compared, None)?;
+                let mut connected = in_order::run(&joining, compared, None)?;
                 let (put, coins) = connected.write_set(&joining)?;
                 (put, coins, connected.counts, connected.scripts)
             }

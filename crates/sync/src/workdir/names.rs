@@ -1,8 +1,8 @@
 //! What the files of a work folder are called, and how to tell ours from others'.
 
+use crate::engines::pass::RunKind;
 use crate::error::{StorageResult, SyncError};
 use apus_chain::HeightRange;
-use apus_engine::pass::RunKind;
 use apus_storage::Storage;
 use std::io::{ErrorKind, Read};
 

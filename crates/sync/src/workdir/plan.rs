@@ -5,8 +5,8 @@
 //! of being mixed in.
 
 use super::sealed;
+use crate::engines::swiftsync::aggregate::{AggregateKind, Secret};
 use apus_chain::{BlockHash, Height, HeightRange, Network};
-use apus_engine::swiftsync::aggregate::{AggregateKind, Secret};
 
 /// First bytes of a plan's file.
 const MAGIC: &[u8; 8] = b"APUSPLAN";

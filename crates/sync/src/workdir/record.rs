@@ -8,10 +8,10 @@
 use super::names::RECORD;
 use super::plan::unseen_difference;
 use super::sealed;
+use crate::engines::in_order::Totals;
 use crate::error::{IoError, StorageResult, SyncError};
 use crate::random::random_bytes;
 use apus_chain::{BlockHash, CoinSum, CoinSumKey, Height, KnownBlock, Network, Reader};
-use apus_engine::utxo::Totals;
 use apus_storage::{Storage, read_whole, write_atomically};
 
 const MAGIC: &[u8; 8] = b"APUSCONN";

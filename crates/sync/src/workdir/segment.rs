@@ -4,8 +4,8 @@
 use super::index::{Checksum, Index, checksum};
 use super::names::{partial_name, run_name};
 use super::sealed;
+use crate::engines::pass::{FinishedSegment, PartialResult, Pass, RunKind};
 use apus_chain::{HeightRange, Reader};
-use apus_engine::pass::{FinishedSegment, PartialResult, Pass, RunKind};
 use apus_hash::release;
 use std::sync::Arc;
 

@@ -5,8 +5,8 @@
 
 use super::names::partial_name;
 use super::{Done, Workdir};
+use crate::engines::pass::PartialResult;
 use crate::error::{StorageResult, SyncError};
-use apus_engine::pass::PartialResult;
 use apus_storage::draft_name;
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -6,9 +6,12 @@ mod records;
 
 use super::scratch::Scratch;
 use super::{Does, Hand, WorkRequest};
+use crate::engines::mergesync::{FingerprintKey, Gather};
+use crate::engines::mergesync::{bare_up_to, fingerprint_key, sum_key};
+use crate::engines::pass::{FinishedSegment, PartialResult, Work};
+use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::error::SyncError;
 use crate::job::JobStep;
-use crate::mergesync::{bare_up_to, fingerprint_key, sum_key};
 use crate::pass::do_segment;
 use crate::queue::{GatherDone, ObjectRef, Piece, Sent, digest};
 use crate::request::{HintedValidity, Request, Source, Stop};
@@ -19,10 +22,7 @@ use crate::supply::Walker;
 use crate::workdir::index::prefix;
 use crate::workdir::plan::Plan;
 use apus_chain::{CoinSumKey, Height, Params};
-use apus_engine::mergesync::{FingerprintKey, Gather};
-use apus_engine::pass::{FinishedSegment, PartialResult, Work};
 use apus_engine::script::ScriptPool;
-use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_storage::Storage;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -195,8 +195,8 @@ fn pieces<F: Form>(run: &[u8]) -> Vec<Piece> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engines::mergesync::SpentRecord;
     use apus_chain::OutPoint;
-    use apus_engine::mergesync::SpentRecord;
     use apus_testkit::rng::Rng;
 
     /// Some spends whose keys begin as `prefix` says.

@@ -2,13 +2,13 @@
 
 use super::segments::put;
 use super::{Hand, Working, patience};
+use crate::engines::pass::Work;
+use crate::engines::swiftsync::FullyError;
 use crate::error::{
     ClusterError, InvalidBlock, InvalidError, IoError, RemoteError, RemoteKind, SyncError,
 };
 use crate::queue::{Answer, AnswerKind, JobMessage, Lease, ObjectRef, rest_of_passed_on};
 use crate::supply::Walker;
-use apus_engine::pass::Work;
-use apus_engine::swiftsync::FullyError;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};

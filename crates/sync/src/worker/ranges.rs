@@ -1,12 +1,12 @@
 //! Ranges that are validated from the roots before them: the proofs are this machine's own, as its blocks are.
 
 use super::WorkRequest;
+use crate::engines::utreexo::{Asking, PeerProofs, ProofFolder, no_roots};
+use crate::engines::utreexo::{ProofRange, ProofSource, RootsDiffer};
 use crate::error::{ClusterError, IoError, SyncError};
 use crate::queue::proven;
 use crate::request::ProofsInput;
-use crate::utreexo::{Asking, PeerProofs, ProofFolder, no_roots};
 use apus_chain::{HeaderChain, HeightRange, Network};
-use apus_engine::utreexo::{ProofRange, ProofSource, RootsDiffer};
 use apus_utreexo::Roots;
 use std::sync::atomic::Ordering;
 

@@ -2,13 +2,13 @@
 
 use super::in_turn::in_turn;
 use super::{Does, Hand, WorkRequest, patience};
+use crate::engines::pass::{PartialResult, Pass, Work};
 use crate::error::{ClusterError, QueueError, SyncError};
 use crate::pass::do_segment;
 use crate::progress::stop_if_interrupted;
 use crate::queue::{Lease, ObjectPart, ObjectRef, SegmentResult};
 use crate::supply::Walker;
 use apus_chain::HeightRange;
-use apus_engine::pass::{PartialResult, Pass, Work};
 use std::sync::{Arc, PoisonError};
 
 /// Objects of a job wait in so much memory until it is done.

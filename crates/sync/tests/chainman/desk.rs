@@ -3,8 +3,8 @@
 use apus_chain::{Ancestry, CheckedBlock, KnownBlock, Params};
 use apus_engine::script::ScriptPool;
 use apus_engine::utxo::store::MemoryStore;
-use apus_engine::utxo::{Chainstate, ChainstateOptions};
 use apus_sync::chainman::{ChainManager, Outcome, TipCoins, TipCoinsError, ValidatedCoins};
+use apus_sync::engines::in_order::{Chainstate, ChainstateOptions};
 use std::collections::HashMap;
 use std::sync::Arc;
 

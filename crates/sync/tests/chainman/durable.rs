@@ -2,10 +2,10 @@
 
 use apus_chain::{Network, Params};
 use apus_engine::utxo::store::{CoinsStore, MemoryStore};
-use apus_engine::utxo::{Chainstate, ChainstateOptions};
 use apus_sync::chainman::{
     ChainManager, ChainManagerError, LogSync, Outcome, Resumed, TipCoins, ValidatedCoins,
 };
+use apus_sync::engines::in_order::{Chainstate, ChainstateOptions};
 use apus_testkit::chain::{ChainBuilder, Shape};
 use apus_testkit::storage::CrashStorage;
 use bitcoin::consensus::serialize;

@@ -4,9 +4,9 @@
 use crate::harness::{Job, Place, World, assuming, hash_of, random_chain};
 use crate::world::{Files, Truth, display, files, hintsfile};
 use apus_chain::{HeightRange, Network, Params};
-use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::utxo::CoinsStore;
 use apus_engine::utxo::store::{DiskOptions, DiskStore, MemoryStore};
+use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::{
     BlockSource, BlocksDir, ChainSource, Engine, ErrorKind, HintedValidity, HintsInput, Silent,
     Stop, Taken, UseIndex,

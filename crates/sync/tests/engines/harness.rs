@@ -3,11 +3,11 @@
 use crate::memory_queue::MemoryQueue;
 use crate::world::{Files, HINTS, NOW, ROOTS, SET, Truth, files};
 use apus_chain::{BlockHash, HeightRange, KnownBlock, Network, OutPoint, Params};
-use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::utxo::forest::ForestStore;
 use apus_engine::utxo::store::{EachCoin, MemoryStore};
 use apus_engine::utxo::{CoinBytes, CoinsStore, Flush, StoreError};
 use apus_storage::Storage;
+use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::{
     BridgeOptions, ConnectOptions, DatadirBlocks, Engine, FolderKind, FolderOutput, HintedValidity,
     HintsInput, Observer, Outcome, Output, OutputKind, ProofsInput, Request, SharedQueue, Silent,

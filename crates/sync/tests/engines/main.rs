@@ -9,7 +9,7 @@ mod world;
 #[path = "../pipeline/undo_data.rs"]
 mod undo_data;
 
-#[path = "../../../engine/tests/utreexo/bridge.rs"]
+#[path = "../laws/utreexo/bridge.rs"]
 #[allow(dead_code, reason = "the tests of the engine use all of it")]
 mod bridge;
 

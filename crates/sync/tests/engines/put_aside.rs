@@ -8,8 +8,8 @@ use crate::world::{Events, Truth};
 use apus_chain::Network;
 use apus_engine::script::ScriptPool;
 use apus_engine::utxo::store::MemoryStore;
-use apus_engine::utxo::{Chainstate, ChainstateOptions};
 use apus_sync::chainman::{ChainManager, ValidatedCoins};
+use apus_sync::engines::in_order::{Chainstate, ChainstateOptions};
 use apus_sync::{
     Engine, ErrorKind, Event, HintedValidity, InvalidError, NoWayOn, Observer, Outcome, Silent,
     Stop, SyncError,

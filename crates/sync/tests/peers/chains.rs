@@ -4,8 +4,8 @@ use crate::harness::{World, at_once};
 use crate::undo_data::change_a_coin;
 use crate::world::{HINTS, NOW, ROOTS, SET, Truth};
 use apus_chain::{Network, Params};
-use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::utxo::store::MemoryStore;
+use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::peers::{KeptFolder, Peers};
 use apus_sync::{
     ConnectOptions, Engine, ErrorKind, Event, FolderOutput, HintedValidity, IoError, Observer,

@@ -2,13 +2,13 @@
 
 use crate::world::{HINTS, NOW, ROOTS, SET, Truth, hintsfile, small_chain};
 use apus_chain::{Network, Params};
-use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_engine::utxo::CoinsStore;
 use apus_engine::utxo::store::MemoryStore;
 use apus_p2p::addresses::NodeAddress;
 use apus_p2p::network::NetworkOptions;
 use apus_p2p::transport::TransportChoice;
 use apus_storage::Storage;
+use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::peers::{KeptFolder, Peers};
 use apus_sync::{
     ConnectOptions, Event, HintedValidity, HintsInput, Observer, Outcome, Output, OutputKind,

@@ -1,7 +1,7 @@
 //! Hints that are wrong: they make a run fail, and never end in a wrong set.
 
 use crate::harness::{Job, World, files, hintsfile, small_chain, snapshot};
-use apus_engine::swiftsync::{HintError, SwiftSyncError};
+use apus_sync::engines::swiftsync::{HintError, SwiftSyncError};
 use apus_sync::{ErrorKind, Event, HintsInput, InvalidError, Observer, Phase, SyncError};
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{Coin, Shape, UtxoSet, hints, utxo_set};

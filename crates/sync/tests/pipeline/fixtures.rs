@@ -2,7 +2,7 @@
 
 use crate::harness::{HINTS, Job, SET, display, files, hintsfile};
 use apus_chain::{Network, Params};
-use apus_engine::swiftsync::aggregate::AggregateKind;
+use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::{ChainBy, Event, HintsInput};
 use apus_testkit::storage::CrashStorage;
 use serde_json::Value;

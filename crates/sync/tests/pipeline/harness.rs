@@ -1,9 +1,9 @@
 //! A chain on disk with all that is true of it, and runs over it with everything in view.
 
 use apus_chain::{Network, Params};
-use apus_engine::swiftsync::aggregate::AggregateKind;
-use apus_engine::swiftsync::hints::HintsOptions;
 use apus_storage::{Storage, StorageFile};
+use apus_sync::engines::swiftsync::aggregate::AggregateKind;
+use apus_sync::engines::swiftsync::hints::HintsOptions;
 use apus_sync::{
     Engine, Event, HintedValidity, HintsInput, Observer, Outcome, Output, OutputKind, Request,
     Silent, Source, Stop, SyncError, UseIndex,

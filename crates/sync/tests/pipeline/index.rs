@@ -3,7 +3,7 @@
 
 use crate::harness::{Events, Job, Truth, files, hintsfile};
 use apus_chain::{Network, Params};
-use apus_engine::swiftsync::aggregate::AggregateKind;
+use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::{ChainBy, ErrorKind, Event};
 use apus_testkit::blkfile::{self, BlockFiles};
 use apus_testkit::chain::{ChainBuilder, utxo_set};

@@ -2,7 +2,7 @@
 
 use crate::harness::{Files, Job, World, files, hintsfile, small_chain};
 use apus_chain::{Network, Params};
-use apus_engine::swiftsync::aggregate::AggregateKind;
+use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::{ErrorKind, HintsInput, InvalidError, IoError, SyncError, UsageError};
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};

@@ -2,8 +2,8 @@
 
 use crate::harness::{Events, HINTS, Job, SET, Truth, World, display, files, small_chain};
 use apus_chain::{AssumeUtxo, HeightRange, Network, Params};
-use apus_engine::swiftsync::aggregate::AggregateKind;
 use apus_storage::DirStorage;
+use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::{
     BlocksDir, ChainSource, ErrorKind, Event, InvalidError, Phase, Silent, SyncError, UseIndex,
     walk_outputs,

@@ -2,7 +2,7 @@
 //! and before one it is kept, so that what was done under it counts.
 
 use crate::harness::{Files, HINTS, Job, SET, World, files, hintsfile};
-use apus_engine::swiftsync::SwiftSyncError;
+use apus_sync::engines::swiftsync::SwiftSyncError;
 use apus_sync::{ErrorKind, InvalidError, SyncError};
 use apus_testkit::chain::{hints, utxo_set};
 use apus_testkit::oracle::{self, BitOrder};

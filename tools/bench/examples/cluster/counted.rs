@@ -5,8 +5,8 @@
 
 use crate::asked::Engine;
 use apus_bench::Table;
-use apus_engine::pass::Pass;
-use apus_engine::swiftsync::SwiftSync;
+use apus_sync::engines::pass::Pass;
+use apus_sync::engines::swiftsync::SwiftSync;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::fs;

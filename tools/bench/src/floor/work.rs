@@ -7,7 +7,7 @@
 use super::counter::Counter;
 use apus_chain::{BlockHash, DecodeError, Height, HeightRange, Params};
 use apus_datadir::{BlkError, BlockFiles};
-use apus_engine::swiftsync::hints::{
+use apus_sync::engines::swiftsync::hints::{
     HintsError, HintsErrorKind, HintsFile, HintsOptions, RangeHints,
 };
 use apus_sync::{

@@ -1,6 +1,6 @@
 //! [`MakeError`]: why there is no chain.
 
-use apus_engine::swiftsync::hints::HintsError;
+use apus_sync::engines::swiftsync::hints::HintsError;
 use std::io;
 use std::path::{Path, PathBuf};
 

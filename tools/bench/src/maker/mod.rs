@@ -25,7 +25,7 @@ pub use law::Profile;
 
 use crate::manifest::{self, Manifest};
 use apus_chain::{BlockHash, Height, Network, Params};
-use apus_engine::swiftsync::hints::HintsWriter;
+use apus_sync::engines::swiftsync::hints::HintsWriter;
 use build::{Block, Builder};
 use files::{BlockFiles, ChainFolder};
 use keys::Keyring;

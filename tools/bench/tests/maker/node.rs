@@ -3,9 +3,9 @@
 use crate::{Chain, small};
 use apus_bench::maker::{Options, Profile};
 use apus_chain::{Network, Params};
-use apus_engine::swiftsync::aggregate::AggregateKind;
-use apus_engine::swiftsync::hints::HintsOptions;
 use apus_storage::DirStorage;
+use apus_sync::engines::swiftsync::aggregate::AggregateKind;
+use apus_sync::engines::swiftsync::hints::HintsOptions;
 use apus_sync::{HintedValidity, HintsInput, Outcome, Request, Silent, Source, Stop, UseIndex};
 use apus_testkit::bitcoind::Bitcoind;
 use std::fs;

@@ -26,7 +26,7 @@ pub(crate) const UNSAFE_ALLOWED: &[(&str, &str)] = &[
 
 /// Where the kernel library may be named outside `engine::script`, and why.
 pub(crate) const KERNEL_ALLOWED: &[(&str, &str)] = &[
-    ("crates/engine/tests/differential/core.rs", "Core's chain state, which ours is held against"),
+    ("crates/sync/tests/differential/core.rs", "Core's chain state, which ours is held against"),
     ("crates/engine/build.rs", "compiles the C++ of `engine::script` against its headers"),
 ];
 

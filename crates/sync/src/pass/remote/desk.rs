@@ -6,6 +6,7 @@ mod judge;
 mod slow;
 mod troubles;
 
+use crate::engines::pass::Work;
 use crate::error::{ClusterError, QueueError, SyncError};
 use crate::job::{JobCopy, JobKey, JobStep};
 use crate::progress::{Event, PROGRESS_INTERVAL, Worker, Workers};
@@ -16,7 +17,6 @@ use crate::request::Request;
 use crate::source::ChainSource;
 use crate::warning::Warning;
 use ahead::{Ahead, Coming, Fetched, Fetchers};
-use apus_engine::pass::Work;
 use audit::Audits;
 use slow::Pace;
 use std::cell::Cell;

@@ -4,10 +4,10 @@
 //! independent.
 
 use super::{Growing, Parts, Sprout};
+use crate::engines::pass::RunKind;
+use crate::engines::swiftsync::Partial;
 use crate::error::{IoError, SyncError};
 use crate::workdir::{Done, RunInfo, Workdir};
-use apus_engine::pass::RunKind;
-use apus_engine::swiftsync::Partial;
 use apus_utreexo::{Fragment, LiveLeaf, read_live};
 
 /// See the module.

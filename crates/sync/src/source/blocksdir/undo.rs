@@ -3,13 +3,13 @@
 //! search through the files.
 
 use super::BlocksDir;
+use crate::engines::swiftsync::{UndoReader, UndoSource};
 use crate::error::{SourceError, SyncError};
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
 use crate::source::{BlockSource, Search, Taken};
 use crate::warning::Warning;
 use apus_chain::{BlockHash, BlockLayout, BlockUndo, BlockView, Height, HeightRange};
 use apus_datadir::{IndexEntry, RevError, UndoFiles, has_undo_file, read_index};
-use apus_engine::swiftsync::{UndoReader, UndoSource};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;

@@ -2,14 +2,14 @@
 
 use super::Joiner;
 use super::join::expect_digest;
+use crate::engines::mergesync::{Answers, Claims, Fingerprint, Kept};
+use crate::engines::mergesync::{JudgedBy, judge_segment};
+use crate::engines::pass::Work;
 use crate::error::{ClusterError, SyncError};
-use crate::mergesync::{JudgedBy, judge_segment};
 use crate::queue::{ConnectDone, ConnectTold, FoundPart, ObjectPart, ObjectRef, Sent, UndoRecord};
 use crate::supply::Walker;
 use crate::worker::Hand;
 use apus_chain::{Height, Reader};
-use apus_engine::mergesync::{Answers, Claims, Fingerprint, Kept};
-use apus_engine::pass::Work;
 use apus_utreexo::{Fragment, LiveLeaf, NodeHash};
 
 /// So much of what parts found is asked for at once.

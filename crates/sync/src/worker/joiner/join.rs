@@ -2,8 +2,9 @@
 
 use super::Joiner;
 use super::records::Records;
+use crate::engines::mergesync::{Joined, PartOptions, join_part};
+use crate::engines::pass::Work;
 use crate::error::{ClusterError, StorageResult, SyncError};
-use crate::mergesync::{Joined, PartOptions, join_part};
 use crate::queue::{
     Found, FoundSlice, JoinDone, JoinSource, JoinTold, ObjectRef, RunObjects, Sent, digest,
 };
@@ -13,7 +14,6 @@ use crate::workdir::RunInfo;
 use crate::workdir::index::{SECTION_BYTES, prefix};
 use crate::worker::Hand;
 use crate::worker::scratch::JobFolder;
-use apus_engine::pass::Work;
 use std::io::Read;
 
 /// Objects that are written here are about as long, at most.

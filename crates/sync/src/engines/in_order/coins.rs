@@ -1,0 +1,113 @@
+//! The last phase of a run that connects blocks: the coins of a store, in the order of a snapshot.
+
+use super::{Connecting, Set};
+use crate::engines::swiftsync::CoinTotals;
+use crate::error::{IoError, SyncError};
+use crate::progress::stop_if_interrupted;
+use crate::request::{OutputKind, Request};
+use crate::runs::{EachRecord, Group};
+use crate::sink::put::{Put, Records, SetMuHash, put_set};
+use crate::sink::{SnapshotSink, folders};
+use apus_chain::{CoinAdder, OutPoint};
+use apus_engine::utxo::{CoinBytes, CoinsStore, StoreError};
+
+/// After so many coins it is looked whether the user wants to stop.
+const LOOK_EVERY: u64 = 1 << 16;
+
+impl Set<'_> {
+    /// Hands the coins of the store to the set's hashes and the sinks. They have to have the sum that
+    /// the blocks led to.
+    pub(crate) fn write_set(
+        &mut self,
+        request: &Request<'_>,
+    ) -> Result<(Put, CoinTotals), SyncError> {
+        let Self { dir, store, set, key, sum, with_blocks, .. } = self;
+        let places = folders::places(request);
+        let mut sinks = folders::sinks(request, &**dir, *set, &places, with_blocks.take())?;
+        for output in request.outputs.iter().filter(|output| output.kind == OutputKind::Snapshot) {
+            sinks.push(Box::new(SnapshotSink::create(&*output.storage, &output.name, *set)?));
+        }
+        let put = put_set(
+            request,
+            *set,
+            sinks,
+            SetMuHash::Compute,
+            0,
+            Records::given(|each| {
+                let mut adder = CoinAdder::new(*key);
+                let mut add =
+                    |outpoint: &OutPoint, coin: &CoinBytes| adder.add(outpoint, coin.as_bytes());
+                records_of(&**store, &mut add, each)?;
+                match *sum == Some(adder.sum()) {
+                    true => Ok(()),
+                    false => Err(coins_changed(request)),
+                }
+            }),
+        )?;
+        let coins = put.totals;
+        Ok((put, coins))
+    }
+
+    /// Gives all coins to `each`: a record for each transaction, by ascending txid.
+    pub(crate) fn records(&self, each: &mut EachRecord<'_>) -> Result<(), SyncError> {
+        records_of(&*self.store, &mut |_, _| (), each)
+    }
+}
+
+impl Connecting<'_> {
+    /// Fails where the store, which is at the tip, does not have the coins that the blocks led to. Before a block
+    /// is called invalid by them: a server may have lost what it acknowledged, and the block, the peers that gave it and
+    /// the work folder are not to suffer for that.
+    pub(super) fn expect_coins(&self) -> Result<(), SyncError> {
+        let (mut adder, mut seen) = (CoinAdder::new(self.record.key), 0u64);
+        let walked = self.state.store().for_each(&mut |outpoint, coin| {
+            adder.add(outpoint, coin.as_bytes());
+            seen += 1;
+            let look = seen.is_multiple_of(LOOK_EVERY);
+            match look && stop_if_interrupted(self.request.interrupt).is_err() {
+                true => Err(StoreError::Stopped),
+                false => Ok(()),
+            }
+        });
+        stop_if_interrupted(self.request.interrupt)?;
+        walked?;
+        match self.state.sum() == Some(adder.sum()) {
+            true => Ok(()),
+            false => Err(coins_changed(self.request)),
+        }
+    }
+}
+
+/// The error of a store whose coins are not those that the blocks led to.
+fn coins_changed(request: &Request<'_>) -> SyncError {
+    let workdir = request.workdir.describe("");
+    let store = request.connect.as_ref().and_then(|connect| connect.beyond.clone());
+    let (store, progress) = match store {
+        Some(store) => (store, format!("that store and {workdir}, which hold the progress")),
+        None => ("the work folder".to_owned(), format!("{workdir}, which holds the progress")),
+    };
+    SyncError::Io(IoError::CoinsChanged { store, progress })
+}
+
+/// Gives all coins of a store to `each`: a record for each transaction, by ascending txid. Each coin is
+/// shown to `add`.
+fn records_of(
+    store: &dyn CoinsStore,
+    add: &mut dyn FnMut(&OutPoint, &CoinBytes),
+    each: &mut EachRecord<'_>,
+) -> Result<(), SyncError> {
+    let mut group = Group::default();
+    let mut failure = None;
+    let walked = store.for_each(&mut |outpoint, coin| {
+        add(outpoint, coin);
+        group.take(outpoint, coin, each).map_err(|error| {
+            failure = Some(error);
+            StoreError::Stopped
+        })
+    });
+    if let Some(error) = failure {
+        return Err(error);
+    }
+    walked?;
+    group.hand_on(each)
+}

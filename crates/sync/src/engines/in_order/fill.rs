@@ -1,0 +1,128 @@
+//! The coins that a run led to in any order, as the first of a store.
+
+use super::Base;
+use crate::engines::in_order::Totals;
+use crate::error::{IoError, SyncError};
+use crate::request::Request;
+use crate::sink::each_coin;
+use crate::sink::put::merge_all;
+use crate::workdir::RunInfo;
+use crate::workdir::record::{At, Record};
+use apus_chain::{CoinAdder, CoinSum, CoinSumKey, OutPoint, Txid};
+use apus_engine::utxo::store::EachChange;
+use apus_engine::utxo::{Changes, CoinBytes, CoinsStore, Flush, StoreError};
+
+/// Fills an empty store with the coins of a base. That their sum is not known yet is in the
+/// record while it is written.
+pub(super) fn fill(
+    request: &Request<'_>,
+    store: &dyn CoinsStore,
+    base: Base,
+    record: &Record,
+) -> Result<At, SyncError> {
+    let Base { at: tip, runs, coins, counts, scripts, aggregate: _, unseen: _ } = base;
+    let totals = Totals {
+        blocks: counts.blocks,
+        bytes: counts.bytes,
+        transactions: counts.transactions,
+        inputs: counts.inputs,
+        outputs: counts.outputs,
+        scripts,
+        coins,
+    };
+    let at = At { block: tip, totals, sum: None };
+    Record { at: vec![at], ..record.clone() }.write(request.workdir)?;
+    let changes = Merged::new(request, runs, record.key);
+    let written = store.write(&Flush { tip, changes: &changes, undo: &[], undo_from: tip.height });
+    let failure = changes.failure.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    match failure {
+        Some(error) => Err(error),
+        None => {
+            written?;
+            let sum = changes.sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+            Ok(At { sum, ..at })
+        }
+    }
+}
+
+/// The sum of the coins of a base, where a start was ended before it was noted.
+pub(super) fn sum_of_base(
+    request: &Request<'_>,
+    base: Base,
+    key: CoinSumKey,
+) -> Result<CoinSum, SyncError> {
+    let (mut adder, mut stored) = (CoinAdder::new(key), Ok(()));
+    let each = &mut |outpoint: &OutPoint, coin: Option<&CoinBytes>| {
+        coin.into_iter().for_each(|coin| adder.add(outpoint, coin.as_bytes()));
+        Ok(())
+    };
+    merge_all(request, base.runs, &mut |record| {
+        crate::runs::records(record)
+            .try_for_each(|(txid, group)| put_group(txid, group, each, &mut stored))
+    })?;
+    Ok(adder.sum())
+}
+
+/// The coins of all runs, as changes of an empty store.
+struct Merged<'a> {
+    request: &'a Request<'a>,
+    runs: Vec<RunInfo>,
+    key: CoinSumKey,
+    /// The sum of what was given away, once that is all.
+    sum: std::sync::Mutex<Option<CoinSum>>,
+    /// What is none of the store's errors.
+    failure: std::sync::Mutex<Option<SyncError>>,
+}
+
+impl<'a> Merged<'a> {
+    fn new(request: &'a Request<'a>, runs: Vec<RunInfo>, key: CoinSumKey) -> Self {
+        Self { request, runs, key, sum: Default::default(), failure: Default::default() }
+    }
+}
+
+impl Changes for Merged<'_> {
+    fn for_each(&self, each: &mut EachChange<'_>) -> Result<(), StoreError> {
+        let mut stored = Ok(());
+        let mut adder = CoinAdder::new(self.key);
+        let each = &mut |outpoint: &OutPoint, coin: Option<&CoinBytes>| {
+            coin.into_iter().for_each(|coin| adder.add(outpoint, coin.as_bytes()));
+            each(outpoint, coin)
+        };
+        let merged = merge_all(self.request, self.runs.clone(), &mut |record| {
+            for (txid, group) in crate::runs::records(record) {
+                put_group(txid, group, each, &mut stored)?;
+            }
+            match &stored {
+                Ok(()) => Ok(()),
+                Err(error) => Err(SyncError::Coins(error.clone())),
+            }
+        });
+        stored?;
+        *self.sum.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(adder.sum());
+        merged.map_err(|error| {
+            let mut failure =
+                self.failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            *failure = Some(error);
+            StoreError::Stopped
+        })
+    }
+}
+
+/// Gives the coins of one transaction away, in ascending order of vouts.
+fn put_group(
+    txid: Txid,
+    group: &[u8],
+    each: &mut EachChange<'_>,
+    stored: &mut Result<(), StoreError>,
+) -> Result<(), SyncError> {
+    let mut coins = Vec::new();
+    each_coin(txid, group, |outpoint, coin| coins.push((outpoint, CoinBytes::new(coin))))
+        .map_err(|error| SyncError::Io(IoError::Group { txid, error }))?;
+    coins.sort_unstable_by_key(|(outpoint, _)| outpoint.vout);
+    for (outpoint, coin) in &coins {
+        if stored.is_ok() {
+            *stored = each(outpoint, Some(coin));
+        }
+    }
+    Ok(())
+}

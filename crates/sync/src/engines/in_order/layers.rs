@@ -1,0 +1,51 @@
+//! [`Layers`]: pending blocks over the cache, as one view of the coins.
+
+use apus_chain::OutPoint;
+use apus_engine::coin::CoinBytes;
+use apus_engine::connect::CoinsDelta;
+use apus_engine::utxo::cache::CoinsCache;
+use apus_engine::utxo::store::StoreError;
+use apus_engine::utxo::view::{CoinsView, known_or_below};
+use std::sync::Arc;
+
+/// The effect of a block, numbered in the order of connecting.
+#[derive(Clone)]
+pub(super) struct Layer {
+    pub(super) number: u64,
+    pub(super) delta: Arc<CoinsDelta>,
+}
+
+/// The cache as it will be once the pending blocks are in it. It gives the same answers while they
+/// go in.
+pub(super) struct Layers {
+    /// The newest first.
+    deltas: Vec<Arc<CoinsDelta>>,
+    cache: Arc<CoinsCache>,
+}
+
+impl Layers {
+    /// `pending`: the oldest first.
+    pub(super) fn new(pending: &[Layer], cache: &Arc<CoinsCache>) -> Self {
+        let deltas = pending.iter().rev().map(|layer| Arc::clone(&layer.delta)).collect();
+        Self { deltas, cache: Arc::clone(cache) }
+    }
+
+    /// What the pending blocks made of a coin, if any did.
+    fn changed(&self, outpoint: &OutPoint) -> Option<Option<CoinBytes>> {
+        self.deltas.iter().find_map(|delta| delta.get(outpoint)).map(|coin| coin.cloned())
+    }
+}
+
+impl CoinsView for Layers {
+    fn coin(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
+        self.changed(outpoint).map_or_else(|| self.cache.coin(outpoint), Ok)
+    }
+
+    fn coins(&self, wanted: &[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError> {
+        known_or_below(wanted, |it| Ok(self.changed(it)), |rest| self.cache.coins(rest))
+    }
+
+    fn at_once(&self) -> usize {
+        self.cache.at_once()
+    }
+}

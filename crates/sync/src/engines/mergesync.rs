@@ -1,0 +1,629 @@
+//! mergesync: every rule, with blocks in any order, without hints and without trust.
+//!
+//! Three steps. [`Gather`] goes over the blocks, in any order, and writes down which coins each one makes
+//! and which it wants from blocks below, sorted by outpoint. A [`Join`] of both kinds pairs each spend
+//! with the coin that was there: this is where double spends, spends of nothing and repeated
+//! transactions come out, in the order of the chain, whatever the order of the blocks was. With its
+//! answers a block can be [judged](Judge::block) on its own, by the very rules that connect blocks one
+//! after the other. Where no script is run, what the block [claims](Claims) of its coins is mostly enough, and so are
+//! coins [without scripts](BareCoin). The coins that no spend took are the set.
+//!
+//! What is true of a block depends on blocks below it alone, also where some block above is
+//! invalid. So the lowest block that is refused is the one that a node would have stopped at, and the
+//! reason is the one that the node gives.
+//!
+//! On request each coin carries the number of its leaf in the Utreexo forest ([`NumberedCoin`]), so that the
+//! second walk knows what a block [spends and adds](BlockLeaves) there.
+//!
+//! Nothing here is keyed and nothing is left to chance: outpoints are compared whole. Where records
+//! lie, who does the segments, and in how much memory runs are merged, is the driver's business.
+
+mod answers;
+mod answers_in_turn;
+mod asked;
+mod bare;
+mod claims;
+mod disk;
+mod elsewhere;
+mod fingerprint;
+mod gather;
+mod hash;
+mod join;
+mod join_runs;
+mod joined;
+mod judge;
+mod leaf_keys;
+mod leaves;
+mod ledger;
+mod merged;
+mod numbered;
+mod own;
+mod partial;
+mod pile;
+mod record;
+mod seen;
+mod shared;
+mod spill;
+mod walk;
+
+pub use answers::Answers;
+pub use asked::Asked;
+pub use bare::BareCoin;
+pub use claims::Claims;
+pub use fingerprint::{Fingerprint, FingerprintKey};
+pub use gather::{Gather, GatherError, GatherSegment};
+pub use join::{Join, JoinSink};
+pub use judge::{Judge, JudgeError, Judged, Kept, Refused};
+pub use leaves::{BlockLeaves, SpentLeaf};
+pub use numbered::NumberedCoin;
+pub use partial::{Gathered, Overlap};
+pub use record::{AnswerRecord, MadeCoin, MadeRecord, SpentRecord};
+pub use seen::SeenBlock;
+
+use crate::best_chain::{CHAINS_LEFT_MAX, other_chain};
+use crate::bridge::{self, Bridge};
+use crate::engines::in_order::Base;
+use crate::engines::in_order::anew::{begin_anew, is_under_way};
+use crate::engines::in_order::keeper::Keeper;
+use crate::engines::pass::{Counts, PartialResult, Pass};
+use crate::engines::swiftsync::aggregate::AggregateKind;
+use crate::error::{InvalidBlock, SyncError, UsageError};
+use crate::folder::{DatadirBlocks, FolderKind, FolderOutput, expect_room};
+use crate::pass::{self, Job, Threads, expect_same};
+use crate::progress::{DiskUse, Event, Phase, Progress};
+use crate::request::{ConnectOptions, Request, Scripts, Source, first_of_last};
+use crate::sink::SetInfo;
+use crate::sink::datadir::DraftWithBlocks;
+use crate::sink::put::{Hashed, forget_damaged};
+use crate::source::ChainSource;
+use crate::workdir::plan::{NO_HINTS, Plan, RunIdentity};
+use crate::workdir::record::Record as Connected;
+use crate::workdir::{Done, SegmentsOf, Workdir};
+use apus_chain::{CoinSumKey, Height, HeightRange, KnownBlock, ScriptChecks};
+use apus_engine::script::ScriptPool;
+use apus_storage::Storage;
+pub use disk::disk_bytes;
+pub(crate) use elsewhere::{JudgedBy, PartOptions, join_part, judge_segment};
+use join_runs::{JOINED_RUNS, JoinOptions, join};
+pub(crate) use joined::Joined;
+use joined::Record;
+use leaf_keys::{LeafCount, LeafKeys};
+use merged::Forest;
+pub(crate) use merged::Merged;
+use std::sync::Arc;
+use std::time::Instant;
+use walk::{Judging, Takers, Walk};
+
+/// What became of a chain.
+pub(crate) enum Joining<'a> {
+    /// The set at its end.
+    Whole(Box<Merged<'a>>),
+    /// The set below the blocks that are to be connected; none where these are all.
+    Below(Arc<dyn ChainSource + 'a>, Option<Base>),
+}
+
+/// Goes over the blocks twice, under every rule. Where a block is invalid, over those of another chain,
+/// if there is one.
+pub(crate) fn run<'a>(
+    request: &'a Request<'_>,
+    dir: Arc<dyn ChainSource + 'a>,
+) -> Result<Joining<'a>, SyncError> {
+    if request.queue.is_some() {
+        shared::expect_shareable(request)?;
+    } else if request.engine.is_some() {
+        expect_disk(request, &*dir)?;
+    }
+    let genesis = KnownBlock { height: 0, hash: request.params.genesis_hash };
+    let (mut dir, mut left) = (dir, 0);
+    loop {
+        dir.may_be_left(request.follow);
+        let end = last_joined(request, &*dir)?;
+        if end == 0 {
+            return match request.stop.end_in(&*dir)? {
+                0 => Err(SyncError::Usage(UsageError::NothingToDo)),
+                _ => Ok(Joining::Below(dir, None)),
+            };
+        }
+        let error = match on_chain(request, Arc::clone(&dir), end) {
+            Ok(merged) if goes_on(request) => return Ok(merged.into()),
+            Ok(merged) => return Ok(Joining::Whole(Box::new(merged))),
+            Err(error) => error,
+        };
+        left += 1;
+        if goes_on(request) && left > CHAINS_LEFT_MAX {
+            return Err(error);
+        }
+        dir = other_chain(request, &*dir, genesis, error)?;
+    }
+}
+
+impl<'a> From<Merged<'a>> for Joining<'a> {
+    fn from(merged: Merged<'a>) -> Self {
+        let Merged { dir, set, counts, judged, unseen, joined, .. } = merged;
+        let base = Base {
+            at: KnownBlock { height: set.height, hash: set.base },
+            runs: joined.coins,
+            coins: set.coins,
+            counts,
+            aggregate: None,
+            scripts: judged.scripts.run,
+            unseen,
+        };
+        Self::Below(dir, Some(base))
+    }
+}
+
+/// The last block that is joined. Peers may tell of another chain later on, so of theirs the last blocks are
+/// left for the engine that can go back; what an earlier start left for it stays.
+///
+/// # Errors
+/// Where peers would have to send each block twice, since none is kept; and where all blocks are to go into a
+/// data directory, which would get only those that are joined.
+fn last_joined(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Height, SyncError> {
+    let end = request.stop.end_in(dir)?;
+    if !goes_on(request) {
+        return Ok(end);
+    }
+    let holds_all = |output: &FolderOutput| output.kind == FolderKind::Datadir(DatadirBlocks::All);
+    if !dir.keeps_undo() || request.folders.iter().any(holds_all) {
+        return Err(SyncError::Usage(UsageError::BlocksTwice));
+    }
+    let connected = is_gone_on_from(request, dir)?;
+    Ok(match Workdir::read_plan(request.workdir)? {
+        Some(plan) if connected => plan.identity.stop,
+        None if connected => 0,
+        _ => first_of_last(end) - 1,
+    })
+}
+
+/// Whether an earlier start went on from coins that blocks of this chain led to. Those of another chain are given up.
+fn is_gone_on_from(request: &Request<'_>, dir: &dyn ChainSource) -> Result<bool, SyncError> {
+    let Some(connected) = Connected::read(request.workdir)? else { return Ok(false) };
+    let plan = Workdir::read_plan(request.workdir)?;
+    let is_of_chain = plan.is_none_or(|plan| {
+        let RunIdentity { stop, stop_hash, hints, .. } = plan.identity;
+        // One with hints is told of as another run.
+        let is_joined = hints == NO_HINTS && dir.chain().tip_height() >= stop;
+        !is_joined || dir.chain().hash(stop) == Some(&stop_hash)
+    });
+    if is_of_chain && !is_under_way(&connected) {
+        return Ok(true);
+    }
+    begin_anew(request)?;
+    Ok(false)
+}
+
+/// Whether an earlier start began to join blocks.
+pub(crate) fn has_begun(workdir: &dyn Storage) -> Result<bool, SyncError> {
+    Ok(Workdir::read_plan(workdir)?.is_some_and(|plan| plan.identity.hints == NO_HINTS))
+}
+
+/// Whether blocks above those that are joined are connected one after the other.
+fn goes_on(request: &Request<'_>) -> bool {
+    matches!(request.source, Source::Peers(_))
+}
+
+/// Whether the roots of the Utreexo forest come out of the join. Where blocks are connected above, they would not be
+/// those of the end.
+fn makes_roots(request: &Request<'_>) -> bool {
+    request.wants_leaves() && !goes_on(request)
+}
+
+/// Says how much disk the records of a run will take that has none yet.
+///
+/// # Errors
+/// [`NoRoom`](crate::error::IoError::NoRoom) where that is not free.
+pub(crate) fn expect_disk(request: &Request<'_>, dir: &dyn ChainSource) -> Result<(), SyncError> {
+    let folder = request.connect.as_ref().and_then(|options| options.positions.parent());
+    let Some(folder) = folder.filter(|folder| folder.is_dir()) else { return Ok(()) };
+    if Workdir::read_plan(request.workdir)?.is_some() {
+        return Ok(());
+    }
+    let end = request.stop.end_in(dir)?;
+    let block_bytes: u64 = (1..=end).map(|height| dir.block_bytes(height)).sum();
+    let forest = if request.bridge.is_some() { bridge::DISK_PERCENT } else { 0 };
+    let records = disk_bytes(block_bytes, request.memory_bytes, request.threads);
+    let (what, bytes) = (DiskUse::Progress, records + block_bytes / 100 * forest);
+    let free = expect_room(folder, bytes)?;
+    request.observer.event(Event::DiskNeeded { what, bytes, free });
+    match &request.bridge {
+        Some(options) => bridge::tell_disk(request, options, dir, end),
+        None => Ok(()),
+    }
+}
+
+/// The set of a chain at the block of height `end`.
+fn on_chain<'a>(
+    request: &'a Request<'_>,
+    dir: Arc<dyn ChainSource + 'a>,
+    end: Height,
+) -> Result<Merged<'a>, SyncError> {
+    let options = request.connect.as_ref().ok_or(SyncError::Usage(UsageError::NothingToConnect))?;
+    let checks = ScriptChecks::new(request.params, dir.chain(), options.assume_valid);
+    // Where machines share the run, they run scripts.
+    let any_scripts = request.queue.is_none() && (1..=end).any(|height| checks.needed(height));
+    // A build that cannot run scripts leaves nothing behind.
+    let pool = any_scripts.then(|| ScriptPool::new(request.threads)).transpose()?;
+    let work = Work { request, options, dir: &*dir, checks, pool };
+    let begun = Workdir::read_plan(request.workdir)?.is_some();
+    let bridge = |options| Bridge::start(request, options, dir.chain(), end, begun);
+    let mut bridge = request.bridge.as_ref().map(bridge).transpose()?;
+    let started = Instant::now();
+    let (workdir, plan, done) = work.plan(end)?;
+    if let Some(queue) = request.queue() {
+        let whole = shared::run(&work, queue, &workdir, &plan)?;
+        drop(work);
+        let shared::Whole { joined, counts, judged, roots } = whole;
+        let forest = roots.map(Forest::Known);
+        let set = set_of(request, &*dir, end, &joined, counts);
+        let unseen = u64::from(plan.identity.unseen.min(end));
+        return Ok(Merged { dir, set, counts, unseen, joined, judged, forest, proofs: None });
+    }
+    let resumed = !done.is_empty();
+    let gathered = work.gather(&workdir, &plan, &plan.segments, done);
+    let (done, counts) = match gathered {
+        Err(error) => {
+            let error = work.lowest(&workdir, &plan, error);
+            forget_damaged(request.workdir, &error);
+            return Err(error);
+        }
+        Ok(gathered) => gathered,
+    };
+    let is_long = resumed || started.elapsed() >= request.checkpoint_interval;
+    // Scripts take many times as long as all that comes before them, and connecting takes its coins from there.
+    let durable = is_long || work.pool.is_some() || goes_on(request);
+    let count = || LeafCount::read(&workdir, &done, dir.chain());
+    let count = makes_roots(request).then(count).transpose();
+    let count = count.inspect_err(|error| forget_damaged(request.workdir, error))?;
+    let forest = count.as_ref().map(|count| Forest::Leaves(count.total()));
+    let judged = work.join_and_judge(&workdir, &plan, done, count, durable, bridge.as_mut());
+    let (joined, judged) = judged.inspect_err(|error| forget_damaged(request.workdir, error))?;
+    let set = set_of(request, &*dir, end, &joined, counts);
+    drop(work);
+    let proofs = bridge.map(|bridge| bridge.made());
+    let unseen = u64::from(plan.identity.unseen.min(end));
+    Ok(Merged { dir, set, counts, unseen, joined, judged, forest, proofs })
+}
+
+/// What is known of a set before it is handed out.
+fn set_of(
+    request: &Request<'_>,
+    dir: &dyn ChainSource,
+    end: Height,
+    joined: &Joined,
+    counts: Counts,
+) -> SetInfo {
+    SetInfo {
+        network: request.params.network,
+        height: end,
+        base: dir.chain().hash(end).copied().unwrap_or_default(),
+        coins: joined.totals.coins,
+        coin_bytes: joined.coin_bytes(),
+        transactions: counts.transactions,
+    }
+}
+
+/// What came of the second walk.
+pub(crate) struct WalkOutcome {
+    pub(crate) scripts: Scripts,
+    /// The hash of the set, if it was computed meanwhile.
+    hashed: Option<Hashed>,
+    with_blocks: Option<DraftWithBlocks>,
+}
+
+/// A run on its way.
+struct Work<'a> {
+    request: &'a Request<'a>,
+    options: &'a ConnectOptions<'a>,
+    dir: &'a dyn ChainSource,
+    checks: ScriptChecks,
+    pool: Option<ScriptPool>,
+}
+
+type Planned<'a> = (Workdir<'a>, Plan, SegmentsOf<Gather>);
+
+impl<'a> Work<'a> {
+    /// Goes on with the plan in the work folder, or makes one. Where that was for another end, what it
+    /// did of this chain is taken over.
+    fn plan(&self, end: Height) -> Result<Planned<'a>, SyncError> {
+        let (request, dir) = (self.request, self.dir);
+        let earlier = Workdir::read_plan(request.workdir)?;
+        if earlier.is_none() && Connected::read(request.workdir)?.is_some() {
+            return Err(request.other_run("by another engine"));
+        }
+        let identity = RunIdentity {
+            network: request.params.network,
+            stop: end,
+            stop_hash: dir.chain().hash(end).copied().unwrap_or_default(),
+            hints: NO_HINTS,
+            aggregate: AggregateKind::None,
+            assumed: shared::assumed(self, end),
+            unseen: pass::leave_witnesses(
+                request,
+                dir,
+                earlier.as_ref().map(|plan| plan.identity.unseen),
+            ),
+            // What an earlier start has them told of is told to the end.
+            leaves: request.bridge.is_some()
+                || makes_roots(request)
+                || earlier.as_ref().is_some_and(|plan| plan.identity.leaves),
+            muhash: request.muhash || earlier.as_ref().is_some_and(|plan| plan.identity.muhash),
+        };
+        // Of another chain, or one that grew shorter, fewer may be left alone.
+        let may_leave_witnesses = pass::may_leave_witnesses(request, dir);
+        let of_other_end = |earlier: &Plan| {
+            let RunIdentity { stop, stop_hash, assumed, unseen, .. } = earlier.identity;
+            let unseen = if may_leave_witnesses { unseen } else { identity.unseen };
+            RunIdentity { stop, stop_hash, assumed, unseen, ..identity.clone() }
+        };
+        if let Some(earlier) = &earlier {
+            expect_same(request, Some(earlier), &of_other_end(earlier))?;
+        }
+        match earlier {
+            Some(earlier) if earlier.identity != identity => {
+                if Connected::read(request.workdir)?.is_some() {
+                    // Its coins were gone on from.
+                    expect_same(request, Some(&earlier), &identity)?;
+                }
+                self.change(&earlier, identity)
+            }
+            earlier => {
+                let segments =
+                    pass::segments(request, dir, earlier.as_ref(), end, self.under_way());
+                pass::begin_or_go_on::<Gather>(request, earlier, identity, segments)
+            }
+        }
+    }
+
+    /// How many segments are in memory at a time: those whose blocks are on their way are among them.
+    fn under_way(&self) -> usize {
+        self.dir.fetchers(self.request.threads)
+    }
+
+    /// A plan for another end, with those segments of the earlier one that are of this chain, and in which as many
+    /// blocks were taken without their witnesses as are now.
+    fn change(&self, earlier: &Plan, identity: RunIdentity) -> Result<Planned<'a>, SyncError> {
+        let (request, dir) = (self.request, self.dir);
+        let (_, mut done) = Workdir::resume::<Gather>(request.workdir, earlier)?;
+        let (unseen, before) = (identity.unseen, earlier.identity.unseen);
+        let as_now = |range: HeightRange| range.end <= unseen + 1 || range.start > before;
+        done.retain(|done| {
+            let is_within = done.range.end <= identity.stop + 1;
+            is_within && as_now(done.range) && done.partial.is_of(dir.chain())
+        });
+        let (mut segments, mut next) = (Vec::new(), 1);
+        let kept = done.iter().map(|done| done.range);
+        for range in kept.chain([HeightRange::new(identity.stop + 1, identity.stop + 1)]) {
+            let below = HeightRange::new(next, range.start);
+            segments.extend(pass::divided(request, dir, below, self.under_way()));
+            segments.extend((!range.is_empty()).then_some(range));
+            next = range.end;
+        }
+        let plan = Plan { identity, secret: earlier.secret.clone(), segments };
+        let workdir = Workdir::change(request.workdir, &plan, &done)?;
+        if !done.is_empty() {
+            let (segments, of) = (done.len(), plan.segments.len());
+            request.observer.event(Event::Resumed { segments, of });
+        }
+        Ok((workdir, plan, done))
+    }
+
+    /// The last block whose claims are noted: those that the second walk will perhaps not read.
+    fn claimed(&self) -> Height {
+        let Self { request, dir, ref checks, .. } = *self;
+        match pass::needs_blocks(request, dir) {
+            true => 0,
+            false => checks.last_assumed().unwrap_or_default(),
+        }
+    }
+
+    /// The first walk.
+    fn gather(
+        &self,
+        workdir: &Workdir<'_>,
+        plan: &Plan,
+        segments: &[HeightRange],
+        done: SegmentsOf<Gather>,
+    ) -> Result<(SegmentsOf<Gather>, Counts), SyncError> {
+        let (request, dir) = (self.request, self.dir);
+        let pass = Gather::new(request.params, dir.chain(), fingerprint_key(plan))
+            .with_leaves(plan.identity.leaves)
+            .with_claims(self.claimed())
+            .with_bare_coins(bare_up_to(plan));
+        let unseen = plan.identity.unseen;
+        let job = Job { request, source: dir, pass: &pass, input: &|range| Ok(range), unseen };
+        request.observer.event(Event::Started(Phase::Blocks));
+        let before: u64 = done.iter().map(|done| done.partial.done().bytes).sum();
+        let done = pass::run(&job, &Threads, workdir, segments, done)?;
+        let whole = pass::whole(&pass, workdir, &done)?;
+        let stop = segments.last().map_or(0, |last| last.end - 1);
+        let Gathered { counts, .. } = pass.conclude(&whole, stop)?;
+        drop_beside(request, pass);
+        request.observer.event(Event::Ended { phase: Phase::Blocks, bytes: counts.bytes - before });
+        Ok((done, counts))
+    }
+
+    /// The join and the second walk, as far as no earlier start did them.
+    fn join_and_judge(
+        &self,
+        workdir: &Workdir<'_>,
+        plan: &Plan,
+        mut done: SegmentsOf<Gather>,
+        leaves: Option<LeafCount<'_>>,
+        durable: bool,
+        bridge: Option<&mut Bridge<'_>>,
+    ) -> Result<(Joined, WalkOutcome), SyncError> {
+        let (request, assumed) = (self.request, self.checks.last_assumed().unwrap_or_default());
+        let has_leaves = |record: &Record| leaves.is_none() || record.joined.leaves.is_some();
+        let earlier = Record::read(workdir)?.filter(has_leaves);
+        let keep = earlier.iter().flat_map(Record::names).collect();
+        workdir.clear_scratch_but(&keep)?;
+        let durable = durable || earlier.is_some();
+        let mut record = match earlier {
+            Some(record) => record,
+            None => {
+                let (numbered, bare) = (plan.identity.leaves, bare_up_to(plan));
+                let muhash = plan.identity.muhash;
+                let by = leaves.as_ref().map(LeafKeys::Places);
+                let options = JoinOptions { numbered, leaves: by, muhash, bare, durable };
+                let joined = join(request, &done, options)?;
+                let record = Record { joined, judged: 0, assumed };
+                if durable {
+                    record.write(workdir)?;
+                }
+                record
+            }
+        };
+        let coins_total = record.joined.totals.coins;
+        let coins = Progress { coins_total, ..Progress::default() };
+        request.observer.event(Event::Ahead(Phase::Coins, coins));
+        let joined: Vec<_> = done.iter_mut().map(|done| done.take_runs(&JOINED_RUNS)).collect();
+        drop_beside(request, joined);
+        let judged = HeightRange::new(1, record.judged + 1);
+        if !self.dir.without_undo(judged).is_empty() {
+            record.judged = 0;
+        }
+        record.go_on_with(assumed);
+        if let Some(bridge) = &bridge {
+            record.judged = record.judged.min(bridge.height());
+        }
+        let sum_key = sum_key(plan);
+        let mut keeper = self.keeper(&mut record, plan.last(), sum_key)?;
+        let mut progress = Judging { record, durable, saved_at: Instant::now() };
+        let takers = Takers { keeper: keeper.as_mut(), bridge };
+        let scripts = self.walk(workdir, plan, &done, &mut progress, takers)?;
+        let with_blocks = keeper.map(Keeper::end).transpose()?;
+        Ok((progress.record.joined, WalkOutcome { scripts, hashed: None, with_blocks }))
+    }
+
+    /// What keeps blocks, if they are to be. Where it lacks some that were judged, they are judged anew.
+    fn keeper(
+        &self,
+        record: &mut Record,
+        end: Height,
+        sum_key: CoinSumKey,
+    ) -> Result<Option<Keeper>, SyncError> {
+        let (request, options, dir) = (self.request, self.options, self.dir);
+        if goes_on(request) {
+            return Ok(None);
+        }
+        let start = |height: Height| {
+            let hash = dir.chain().hash(height).copied().unwrap_or_default();
+            let tip = KnownBlock { height, hash };
+            Keeper::start(request, options, dir, 1, tip, end, sum_key)
+        };
+        let judged = record.judged;
+        if judged > 0 {
+            match start(judged) {
+                Ok(Some(keeper)) if !keeper.lacks_some(judged, end) => return Ok(Some(keeper)),
+                Ok(None) => return Ok(None),
+                Ok(Some(_)) | Err(SyncError::Usage(UsageError::OtherRun { .. })) => {}
+                Err(error) => return Err(error),
+            }
+            record.judged = 0;
+        }
+        start(0)
+    }
+
+    fn walk(
+        &self,
+        workdir: &Workdir<'_>,
+        plan: &Plan,
+        done: &[Done<Gathered>],
+        progress: &mut Judging,
+        takers: Takers<'_, '_>,
+    ) -> Result<Scripts, SyncError> {
+        let (key, sum_key) = (fingerprint_key(plan), sum_key(plan));
+        let end = done.last().map_or(0, |last| last.range.end - 1);
+        let (numbered, unseen) = (plan.identity.leaves, plan.identity.unseen);
+        let bare = bare_up_to(plan);
+        Walk { work: self, workdir, key, done, sum_key, numbered, unseen, bare, end }
+            .judge(progress, takers)
+    }
+
+    /// Of blocks that are refused the lowest is told. `error` may be about one that the first walk
+    /// refused: those below it have to be judged before.
+    fn lowest(&self, workdir: &Workdir<'_>, plan: &Plan, error: SyncError) -> SyncError {
+        let mut error = error;
+        loop {
+            let refused = InvalidBlock::of(&error).map(|refused| refused.block.height);
+            let Some(end) = refused.map(|height| height - 1).filter(|end| *end > 0) else {
+                return error;
+            };
+            match self.gather_below(workdir, plan, end) {
+                // A lower one, and perhaps not the lowest.
+                Err(lower) if InvalidBlock::of(&lower).is_some() => error = lower,
+                Err(other) => return other,
+                Ok(done) => {
+                    let judged = self.judge_all(workdir, plan, &done);
+                    return judged.err().unwrap_or(error);
+                }
+            }
+        }
+    }
+
+    /// The first walk over the blocks up to a height, with what was done of it.
+    fn gather_below(
+        &self,
+        workdir: &Workdir<'_>,
+        plan: &Plan,
+        end: Height,
+    ) -> Result<SegmentsOf<Gather>, SyncError> {
+        let cut = |range: &HeightRange| HeightRange::new(range.start, range.end.min(end + 1));
+        let below = plan.segments.iter().filter(|range| range.start <= end).map(cut);
+        let segments: Vec<HeightRange> = below.collect();
+        let (_, mut done) = Workdir::resume::<Gather>(self.request.workdir, plan)?;
+        done.retain(|done| segments.contains(&done.range));
+        Ok(self.gather(workdir, plan, &segments, done)?.0)
+    }
+
+    /// Judges the blocks of some segments, from the first block on, only to know whether they pass.
+    fn judge_all(
+        &self,
+        workdir: &Workdir<'_>,
+        plan: &Plan,
+        done: &[Done<Gathered>],
+    ) -> Result<(), SyncError> {
+        let (numbered, muhash, bare) =
+            (plan.identity.leaves, plan.identity.muhash, bare_up_to(plan));
+        let options = JoinOptions { numbered, leaves: None, muhash, bare, durable: false };
+        let joined = join(self.request, done, options)?;
+        let record = Record { joined, judged: 0, assumed: 0 };
+        let mut progress = Judging { record, durable: false, saved_at: Instant::now() };
+        self.walk(workdir, plan, done, &mut progress, Takers::default()).map(|_| ())
+    }
+}
+
+/// Lets go of what is of no more use. To take back hundreds of megabytes is some work for the kernel, which is done
+/// beside what comes next.
+fn drop_beside<T: Send + 'static>(request: &Request<'_>, value: T) {
+    if request.threads > 1 {
+        // Where there is no thread to be had, it is done here.
+        let _ = std::thread::Builder::new().spawn(move || drop(value));
+    }
+}
+
+/// The last block that is answered with bare coins: those whose witnesses are left alone, since their scripts are run
+/// by no start of this plan, and none of them is kept.
+pub(crate) fn bare_up_to(plan: &Plan) -> Height {
+    plan.identity.unseen
+}
+
+/// The key of the run's fingerprints, a part of what is secret in the plan.
+pub(crate) fn fingerprint_key(plan: &Plan) -> FingerprintKey {
+    FingerprintKey::new(*plan.secret.0.first_chunk().expect("there are more bytes"))
+}
+
+/// The key of its sums of coins, another part.
+pub(crate) fn sum_key(plan: &Plan) -> CoinSumKey {
+    CoinSumKey::new(*plan.secret.0.last_chunk().expect("there are more bytes"))
+}
+
+impl From<GatherError> for SyncError {
+    /// The walk over blocks gives each once, so what is told is that it did not.
+    fn from(error: GatherError) -> Self {
+        let (GatherError::Unexpected(height) | GatherError::Missing(height)) = error;
+        let range = HeightRange::new(height, height + 1);
+        crate::error::SourceError::Incomplete { range }.into()
+    }
+}

@@ -1,0 +1,610 @@
+//! The join: all coins that segments made with all spends that they left.
+//!
+//! Keys are divided into parts of about as many bytes each, by what the runs' sections hold, whatever the
+//! keys are like. Threads join one part after the other, and [follow one another](Lanes) through the runs; what comes
+//! of a thread's parts is together in runs of its own.
+
+use super::joined::Joined;
+use super::leaf_keys::{LeafKeys, LeafSink};
+use super::spill::{Held, Spill};
+use crate::engines::mergesync::{
+    AnswerRecord, Gathered, Join, JoinSink, MadeRecord, NumberedCoin, SpentRecord,
+};
+use crate::engines::pass::RunKind;
+use crate::error::{IoError, SyncError};
+use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
+use crate::request::Request;
+use crate::runs::{
+    Group, KeyRange, Lanes, Made, MergeBudget, Merging, RunWriter, Runs, Spent, divide,
+};
+use crate::sink::TotalsSink;
+use crate::workdir::index::{SECTION_BYTES, prefix};
+use crate::workdir::names::SPILL;
+use crate::workdir::{Done, RunInfo, runs_of};
+use apus_chain::{Height, OutPoint};
+use apus_engine::utxo::CoinBytes;
+use apus_storage::Storage;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Records between two looks at whether the run is interrupted.
+const RECORDS_BETWEEN_LOOKS: u64 = 4096;
+
+/// What segments leave for it.
+pub(super) const JOINED_RUNS: [RunKind; 2] = [RunKind::Made, RunKind::Spent];
+
+/// A smaller part is not worth passing through all runs.
+const PART_BYTES_MIN: u64 = 256 << 10;
+
+/// How many parts there are for each thread at least, so that none waits long for the others at the end.
+const PARTS_EACH: u64 = 8;
+
+/// How many parts for each thread are under way at most. Sections of runs stay in memory until the slowest thread is
+/// done with them.
+const AHEAD_EACH: usize = 2;
+
+/// Memory that there is for what segments left, beside those of them that are held. Where the run has little it is more
+/// than its budget: many short runs would have to be merged into longer ones before, and segments themselves, which took
+/// more, are gone by then.
+pub(super) fn memory_bytes(request: &Request<'_>) -> u64 {
+    memory_for_joining(request.memory_bytes)
+}
+
+/// The same of a request's memory.
+fn memory_for_joining(memory_bytes: u64) -> u64 {
+    (memory_bytes / 2).max(memory_bytes.saturating_mul(4).min(64 << 20))
+}
+
+/// How many runs of coins are joined at a time, and of spends, by a request's memory and threads: half of what there is
+/// memory for is sections of them, which threads share. Longer runs are made of too many before there is anything else,
+/// with all of it where they are tens of thousands, which are so written once more, and not twice.
+pub(super) fn merge_budget(memory_bytes: u64, threads: usize) -> MergeBudget {
+    let bytes = memory_for_joining(memory_bytes);
+    MergeBudget::new(bytes / 4).by(threads).making(bytes)
+}
+
+/// Bytes of records in a part. Those that are under way, beside sections of which others have the rest, are an eighth
+/// of what there is memory for.
+fn part_bytes(memory_bytes: u64, threads: usize) -> u64 {
+    let under_way = (AHEAD_EACH * threads) as u64;
+    (memory_for_joining(memory_bytes) / (8 * under_way)).max(PART_BYTES_MIN)
+}
+
+/// Memory for what comes of a thread's parts, in bytes: answers, places, leaves.
+fn spill_bytes(memory_bytes: u64, threads: usize) -> [u64; 3] {
+    let share = memory_for_joining(memory_bytes) / threads as u64;
+    [share / 4, share / 16, share / 8]
+}
+
+/// Memory for what came of all parts, in bytes.
+fn held_bytes(memory_bytes: u64) -> u64 {
+    memory_bytes / 16
+}
+
+/// How coins are joined.
+#[derive(Clone, Copy)]
+pub(super) struct JoinOptions<'a> {
+    /// Whether they have the numbers of their leaves behind them.
+    pub(super) numbered: bool,
+    /// By what the leaves that survive are sorted, if they are wanted; then coins are numbered.
+    pub(super) leaves: Option<LeafKeys<'a>>,
+    /// Whether the MuHash of what survives is wanted.
+    pub(super) muhash: bool,
+    /// The last block that is answered with bare coins.
+    pub(super) bare: Height,
+    /// Whether what comes of it is made durable; else it may lie in memory.
+    pub(super) durable: bool,
+}
+
+/// Joins what segments left.
+pub(super) fn join(
+    request: &Request<'_>,
+    done: &[Done<Gathered>],
+    options: JoinOptions<'_>,
+) -> Result<Joined, SyncError> {
+    request.observer.event(Event::Started(Phase::Join));
+    let go_on = || stop_if_interrupted(request.interrupt);
+    let runs = JOINED_RUNS.map(|kind| runs_of(done, kind));
+    let bytes_total: u64 = runs.iter().flatten().map(|run| run.bytes).sum();
+    let [made, spent] = runs;
+    let budget = merge_budget(request.memory_bytes, request.threads);
+    let made = Runs::open(request.workdir, made, budget, &go_on)?;
+    let spent = Runs::open(request.workdir, spent, budget, &go_on)?;
+    let of_bytes = bytes_total / part_bytes(request.memory_bytes, request.threads);
+    let least = (bytes_total / PART_BYTES_MIN).min(PARTS_EACH * request.threads as u64);
+    let parts = divide(made.sections().chain(spent.sections()), of_bytes.max(least).max(1));
+    let joining = Joining::new((request, options), made, spent, parts)?;
+    let joined = joining.run(bytes_total)?;
+    let bytes = joining.close()?;
+    request.observer.event(Event::Ended { phase: Phase::Join, bytes });
+    Ok(joined)
+}
+
+/// Joins those of some keys on this thread, and calls `alive` every now and then.
+pub(super) fn join_keys(
+    request: &Request<'_>,
+    [made, spent]: [Vec<RunInfo>; 2],
+    keys: KeyRange,
+    options: JoinOptions<'_>,
+    alive: &(dyn Fn() + Sync),
+) -> Result<Joined, SyncError> {
+    let go_on = || {
+        alive();
+        stop_if_interrupted(request.interrupt)
+    };
+    let budget = MergeBudget::new(memory_bytes(request) / 8);
+    let made = Runs::open(request.workdir, made, budget, &go_on)?;
+    let spent = Runs::open(request.workdir, spent, budget, &go_on)?;
+    let mut sink = Sink::new(request, 0, &options)?;
+    let both = (made.part(keys)?, spent.part(keys)?);
+    join_records(request.workdir, both, &mut sink, &|_| go_on())?;
+    made.close()?;
+    spent.close()?;
+    sink.finish(&Held::new(held_bytes(request.memory_bytes)), options.durable)
+}
+
+/// Joins coins with spends. `go_on` is asked every now and then whether to, and told how many bytes of records there were.
+fn join_records(
+    storage: &dyn Storage,
+    (mut made, mut spent): (Merging<'_, Made>, Merging<'_, Spent>),
+    sink: &mut Sink<'_>,
+    go_on: &dyn Fn(u64) -> Result<(), SyncError>,
+) -> Result<(), SyncError> {
+    let damaged = || SyncError::Io(IoError::WorkdirDamaged { file: storage.describe("") });
+    let mut join = Join::new(sink);
+    let mut bytes = 0;
+    made.next()?;
+    spent.next()?;
+    for number in 1u64.. {
+        if number.is_multiple_of(RECORDS_BETWEEN_LOOKS) {
+            go_on(std::mem::take(&mut bytes))?;
+        }
+        match (made.current(), spent.current()) {
+            (Some(coin), spend) if spend.is_none_or(|spend| is_up_to(coin, spend)) => {
+                bytes += coin.len() as u64;
+                join.made(&MadeRecord::read(coin).ok_or_else(damaged)?.0)?;
+                made.next()?;
+            }
+            (_, Some(spend)) => {
+                bytes += spend.len() as u64;
+                join.spent(&SpentRecord::read(spend).ok_or_else(damaged)?.0)?;
+                spent.next()?;
+            }
+            (_, None) => break,
+        }
+    }
+    join.finish()?;
+    go_on(bytes)
+}
+
+/// What the threads share.
+struct Joining<'a> {
+    request: &'a Request<'a>,
+    options: JoinOptions<'a>,
+    made: Lanes<'a, Made>,
+    spent: Lanes<'a, Spent>,
+    parts: Vec<KeyRange>,
+    claims: Mutex<Claims>,
+    /// A part was joined, or a thread failed.
+    moved: Condvar,
+    halt: AtomicBool,
+    /// Memory for what comes of it.
+    held: Held,
+    /// Bytes of records that were joined.
+    bytes: AtomicU64,
+}
+
+/// Which parts threads are at.
+#[derive(Default)]
+struct Claims {
+    /// The first part that no thread has claimed.
+    next: usize,
+    under_way: BTreeSet<usize>,
+}
+
+/// What came of a thread's parts.
+type Outcome = Result<Joined, SyncError>;
+
+impl<'a> Joining<'a> {
+    fn new(
+        (request, options): (&'a Request<'a>, JoinOptions<'a>),
+        made: Runs<'a, Made>,
+        spent: Runs<'a, Spent>,
+        parts: Vec<KeyRange>,
+    ) -> Result<Self, SyncError> {
+        Ok(Self {
+            request,
+            options,
+            made: Lanes::open(made, 0, request.threads)?,
+            spent: Lanes::open(spent, 0, request.threads)?,
+            parts,
+            claims: Mutex::default(),
+            moved: Condvar::new(),
+            halt: AtomicBool::new(false),
+            held: Held::new(held_bytes(request.memory_bytes)),
+            bytes: AtomicU64::new(0),
+        })
+    }
+
+    /// Removes what was made on the way. How many bytes of records were joined.
+    fn close(self) -> Result<u64, SyncError> {
+        self.made.close()?;
+        self.spent.close()?;
+        Ok(self.bytes.into_inner())
+    }
+
+    fn run(&self, bytes_total: u64) -> Outcome {
+        let workers = self.request.threads.min(self.parts.len());
+        let mut whole = Joined::default();
+        std::thread::scope(|scope| {
+            let (send, receive) = sync_channel::<Outcome>(workers);
+            let mut failure = None;
+            for index in 0..workers {
+                let send = send.clone();
+                let spawned = std::thread::Builder::new()
+                    .name(format!("join-{index}"))
+                    .spawn_scoped(scope, move || drop(send.send(self.parts(index))));
+                if let Err(error) = spawned {
+                    self.halt();
+                    failure = Some(SyncError::Io(IoError::Threads { wanted: workers, error }));
+                    break;
+                }
+            }
+            drop(send);
+            loop {
+                match receive.recv_timeout(PROGRESS_INTERVAL) {
+                    Ok(Ok(joined)) => whole.add(joined),
+                    Ok(Err(error)) => {
+                        // Those who were halted by one that failed say nothing else.
+                        if matches!(failure, None | Some(SyncError::Interrupted)) {
+                            failure = Some(error);
+                        }
+                    }
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => break,
+                }
+                let bytes = self.bytes.load(Ordering::Relaxed);
+                let progress = Progress { bytes, bytes_total, ..Progress::default() };
+                self.request.observer.event(Event::Progress(Phase::Join, progress));
+            }
+            failure.map_or(Ok(()), Err)
+        })?;
+        Ok(whole)
+    }
+
+    fn claims(&self) -> MutexGuard<'_, Claims> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// No thread is to go on.
+    fn halt(&self) {
+        self.halt.store(true, Ordering::Relaxed);
+        // Those who look at it now are to be woken.
+        drop(self.claims());
+        self.moved.notify_all();
+    }
+
+    /// The next part, once it is not too far ahead of others; none where there is none. `last` is joined.
+    fn claim(&self, last: Option<usize>) -> Option<usize> {
+        let mut claims = self.claims();
+        if let Some(last) = last {
+            claims.under_way.remove(&last);
+            self.moved.notify_all();
+        }
+        let ahead = AHEAD_EACH * self.request.threads;
+        let is_ahead = |claims: &mut Claims| {
+            let lowest = claims.under_way.first().copied().unwrap_or(claims.next);
+            claims.next < self.parts.len() && claims.next >= lowest + ahead && !self.halted()
+        };
+        claims = self.moved.wait_while(claims, is_ahead).unwrap_or_else(PoisonError::into_inner);
+        if self.halted() || claims.next == self.parts.len() {
+            return None;
+        }
+        let part = claims.next;
+        claims.next += 1;
+        claims.under_way.insert(part);
+        Some(part)
+    }
+
+    fn halted(&self) -> bool {
+        self.halt.load(Ordering::Relaxed)
+    }
+
+    /// Whether to go on, asked every now and then.
+    fn go_on(&self, bytes: u64) -> Result<(), SyncError> {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        match self.halted() {
+            true => Err(SyncError::Interrupted),
+            false => stop_if_interrupted(self.request.interrupt),
+        }
+    }
+
+    /// One thread's life: it joins parts as long as there are any.
+    fn parts(&self, thread: usize) -> Outcome {
+        let mut guard = HaltUnlessDone { of: self, done: false };
+        let mut sink = Sink::new(self.request, thread, &self.options)?;
+        let mut next = self.claim(None);
+        while let Some(part) = next {
+            self.part(self.parts[part], &mut sink)?;
+            next = self.claim(Some(part));
+        }
+        // One that was halted leaves nothing: that there is more to do is told.
+        self.go_on(0)?;
+        let joined = sink.finish(&self.held, self.options.durable)?;
+        guard.done = true;
+        Ok(joined)
+    }
+
+    /// Joins a part.
+    fn part(&self, keys: KeyRange, sink: &mut Sink<'_>) -> Result<(), SyncError> {
+        // Both are taken before anything can go wrong with one of them: the next thread waits for that.
+        let (made, spent) = (self.made.take(keys)?, self.spent.take(keys)?);
+        let both = (self.made.merge(made)?, self.spent.merge(spent)?);
+        join_records(self.request.workdir, both, sink, &|bytes| self.go_on(bytes))
+    }
+}
+
+/// A thread that fails, or panics, halts the others.
+struct HaltUnlessDone<'j, 'a> {
+    of: &'j Joining<'a>,
+    done: bool,
+}
+
+impl Drop for HaltUnlessDone<'_, '_> {
+    fn drop(&mut self) {
+        if !self.done {
+            self.of.halt();
+        }
+    }
+}
+
+/// Whether the transaction of a coin's record does not come after that of a spend's.
+fn is_up_to(coin: &[u8], spend: &[u8]) -> bool {
+    let (made, spent) = (prefix(coin), prefix(spend));
+    made < spent || (made == spent && coin[..32] <= spend[..32])
+}
+
+/// What comes of a thread's parts.
+struct Sink<'s> {
+    storage: &'s dyn Storage,
+    numbered: bool,
+    bare: Height,
+    answers: Spill<'s>,
+    places: Spill<'s>,
+    set: SetPart<'s>,
+    leaves: Option<LeafSink<'s>>,
+    group: Group,
+    joined: Joined,
+}
+
+/// The coins of a thread's parts that no spend took. Their MuHash is computed here, if it is wanted, on all threads: handed out
+/// later, they come one after the other.
+struct SetPart<'s> {
+    run: RunWriter<'s>,
+    totals: TotalsSink,
+}
+
+impl SetPart<'_> {
+    fn take(&mut self, record: &[u8]) -> Result<(), SyncError> {
+        self.totals.put_records(record)?;
+        self.run.write(record)
+    }
+}
+
+impl<'s> Sink<'s> {
+    fn new(
+        request: &Request<'s>,
+        thread: usize,
+        options: &JoinOptions<'s>,
+    ) -> Result<Self, SyncError> {
+        let JoinOptions { numbered, leaves, muhash, bare, durable } = *options;
+        let storage = request.workdir;
+        let [of_answers, of_places, of_leaves] = spill_bytes(request.memory_bytes, request.threads);
+        let run = RunWriter::create(storage, format!("{SPILL}set-{thread}.run"), SECTION_BYTES)?;
+        let leaves = leaves.map(|by| {
+            let name = format!("leaves-{thread}");
+            LeafSink::new(by, Spill::new(storage, name, of_leaves, durable))
+        });
+        Ok(Self {
+            storage,
+            numbered,
+            bare,
+            leaves,
+            answers: Spill::new(storage, format!("answers-{thread}"), of_answers, durable),
+            places: Spill::new(storage, format!("places-{thread}"), of_places, durable),
+            set: SetPart { run, totals: TotalsSink::new(muhash) },
+            group: Group::default(),
+            joined: Joined::default(),
+        })
+    }
+
+    /// What there is memory for stays there, unless all is to be `durable`.
+    fn finish(mut self, held: &Held, durable: bool) -> Result<Joined, SyncError> {
+        self.group.hand_on(&mut |record| self.set.take(record))?;
+        let (muhash, totals) = self.set.totals.finish();
+        let leaves = self.leaves.map(|leaves| leaves.finish(held)).transpose()?;
+        Ok(Joined {
+            leaves,
+            answers: self.answers.finish(held)?,
+            places: self.places.finish(held)?,
+            coins: vec![self.set.run.finish(durable)?],
+            totals,
+            muhash,
+            ..self.joined
+        })
+    }
+}
+
+impl Sink<'_> {
+    /// A coin, and which one of its block's leaves it is, where that is told.
+    fn read(
+        &self,
+        outpoint: &OutPoint,
+        bytes: &[u8],
+    ) -> Result<(CoinBytes, Option<u32>), SyncError> {
+        let mut coin = NumberedCoin { coin: bytes, leaf: None };
+        if self.numbered {
+            // Bytes too short for a number are no coin either.
+            coin = NumberedCoin::read(bytes).unwrap_or(NumberedCoin { coin: &[], leaf: None });
+        }
+        let failed = |error| SyncError::Io(IoError::Group { txid: outpoint.txid, error });
+        Ok((CoinBytes::read(coin.coin).map_err(failed)?, coin.leaf))
+    }
+
+    /// Takes the leaf of a coin that no spend took.
+    fn leaf(
+        &mut self,
+        outpoint: &OutPoint,
+        coin: &CoinBytes,
+        leaf: Option<u32>,
+    ) -> Result<(), SyncError> {
+        let Some(leaves) = &mut self.leaves else { return Ok(()) };
+        let taken = leaf.map(|number| leaves.take(outpoint, coin.coin().as_ref(), number));
+        match taken.transpose()? {
+            Some(true) => Ok(()),
+            // What its own block spends is no coin that a join comes upon.
+            Some(false) | None => {
+                let file = self.storage.describe("");
+                Err(SyncError::Io(IoError::WorkdirDamaged { file }))
+            }
+        }
+    }
+}
+
+impl JoinSink for Sink<'_> {
+    type Error = SyncError;
+
+    fn answer(&mut self, height: Height, place: u32, coin: &[u8]) -> Result<(), SyncError> {
+        let record = AnswerRecord { height, place, coin };
+        let bare = height <= self.bare;
+        self.answers.push(|out| if bare { record.write_bare(out) } else { record.write(out) })
+    }
+
+    fn survives(
+        &mut self,
+        outpoint: &OutPoint,
+        height: Height,
+        index: u32,
+        coin: &[u8],
+    ) -> Result<(), SyncError> {
+        self.places.push(|out| {
+            out.extend_from_slice(&height.to_be_bytes());
+            out.extend_from_slice(&index.to_be_bytes());
+        })?;
+        let (coin, leaf) = self.read(outpoint, coin)?;
+        self.leaf(outpoint, &coin, leaf)?;
+        self.group.take(outpoint, &coin, &mut |record| self.set.take(record))
+    }
+
+    fn overwritten(
+        &mut self,
+        outpoint: &OutPoint,
+        _height: Height,
+        coin: &[u8],
+    ) -> Result<(), SyncError> {
+        // It was never deleted, though it is in no set.
+        let (coin, leaf) = self.read(outpoint, coin)?;
+        self.leaf(outpoint, &coin, leaf)
+    }
+
+    fn exists(&mut self, height: Height, outpoint: &OutPoint) -> Result<(), SyncError> {
+        self.joined.exists(height, *outpoint);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pass::held_bytes_max;
+    use crate::request::testing::request;
+    use apus_testkit::storage::CrashStorage;
+    use std::time::Duration;
+
+    /// Ids whose first bytes are alike can be made by the thousands.
+    #[test]
+    fn ids_are_compared_whole() {
+        let id = |first: u8, last: u8| {
+            let mut record = [7; 40];
+            (record[0], record[31]) = (first, last);
+            record
+        };
+        // What lies behind an id is no part of it.
+        let with = |mut record: [u8; 40], behind: u8| {
+            record[32..].fill(behind);
+            record
+        };
+        for first in 1..3 {
+            for last in 1..3 {
+                let (this, other) = (id(first, last), id(2, 2));
+                let (up_to, at_least) = ((first, last) <= (2, 2), (first, last) >= (2, 2));
+                for behind in [0, 9] {
+                    assert_eq!(is_up_to(&with(this, behind), &other), up_to, "{first} {last}");
+                    assert_eq!(is_up_to(&other, &with(this, behind)), at_least, "{first} {last}");
+                }
+            }
+        }
+    }
+
+    /// Sections stay in memory until the slowest thread is done with them.
+    #[test]
+    fn no_thread_is_far_ahead_of_the_slowest() {
+        let (storage, stop) = (CrashStorage::new(), AtomicBool::new(false));
+        let request = Request { threads: 2, ..request(&storage, &stop) };
+        let options =
+            JoinOptions { numbered: false, leaves: None, muhash: false, bare: 0, durable: false };
+        let budget = MergeBudget::new(0);
+        let made = Runs::open(&storage, Vec::new(), budget, &|| Ok(())).unwrap();
+        let spent = Runs::open(&storage, Vec::new(), budget, &|| Ok(())).unwrap();
+        let parts = vec![KeyRange::ALL; 7];
+        let joining = Joining::new((&request, options), made, spent, parts).unwrap();
+        let ahead: Vec<_> = (0..4).map(|_| joining.claim(None)).collect();
+        assert_eq!(ahead, [Some(0), Some(1), Some(2), Some(3)]);
+        std::thread::scope(|scope| {
+            // A part in between makes no room.
+            let next = scope.spawn(|| joining.claim(Some(2)));
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!next.is_finished());
+            let mut claimed = [0, 1].map(|slowest| joining.claim(Some(slowest))).to_vec();
+            claimed.push(next.join().unwrap());
+            claimed.sort_unstable();
+            assert_eq!(claimed, [Some(4), Some(5), Some(6)]);
+        });
+        assert_eq!(joining.claim(Some(3)), None, "all were claimed");
+        joining.halt();
+        assert_eq!(joining.claim(None), None);
+    }
+
+    #[test]
+    fn memory_is_half_or_what_joins_in_one_go() {
+        let of = memory_for_joining;
+        assert_eq!([0, 1, 4 << 10].map(of), [0, 4, 16 << 10]);
+        assert_eq!([16 << 20, 100 << 20, 128 << 20].map(of), [64 << 20; 3]);
+        assert_eq!([130 << 20, 450 << 20, u64::MAX].map(of), [65 << 20, 225 << 20, u64::MAX / 2]);
+    }
+
+    /// However many threads there are, and with what segments hold, where none has parts of the least size.
+    #[test]
+    fn all_that_a_join_takes_is_no_more_than_a_run_may() {
+        for (memory_bytes, threads) in
+            [(450 << 20, 1), (450 << 20, 2), (450 << 20, 16), (8 << 30, 64)]
+        {
+            let budget = merge_budget(memory_bytes, threads);
+            assert_eq!(budget.threads, threads);
+            let sections = 2 * (budget.fan_in * SECTION_BYTES) as u64;
+            let parts = (AHEAD_EACH * threads) as u64 * part_bytes(memory_bytes, threads);
+            let [answers, places, leaves] = spill_bytes(memory_bytes, threads);
+            assert!(answers > leaves && leaves > places && places > 0);
+            let spilled = threads as u64 * (answers + places + leaves);
+            let joining = memory_for_joining(memory_bytes);
+            assert!(parts <= joining / 8 && parts > joining / 9, "{memory_bytes} {threads}");
+            assert!(sections <= joining / 2 && spilled <= joining / 2);
+            let held = held_bytes(memory_bytes) + held_bytes_max(memory_bytes);
+            assert!(sections + parts + spilled + held <= memory_bytes, "{memory_bytes} {threads}");
+            let making = (budget.open_max * SECTION_BYTES) as u64;
+            assert!(making + held_bytes_max(memory_bytes) <= memory_bytes, "{threads}");
+        }
+    }
+}

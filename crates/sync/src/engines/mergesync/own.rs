@@ -1,0 +1,184 @@
+//! [`OwnRuns`]: what segments of the first walk left for the second over their own blocks, and for no other segment.
+//!
+//! A segment's runs are read by the first thread that asks for one of its blocks, and let go of with the last block.
+//! Threads ask in any order.
+
+use super::walk::Walk;
+use crate::engines::mergesync::{AnswerRecord, Claims, Fingerprint, Gathered};
+use crate::engines::pass::RunKind;
+use crate::error::SyncError;
+use crate::workdir::Done;
+use apus_chain::{Height, HeightRange};
+use core::ops::Range;
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// See the module.
+pub(super) struct OwnRuns<'a> {
+    walk: &'a Walk<'a>,
+    segments: Vec<Mutex<Segment<'a>>>,
+}
+
+/// A segment, as long as blocks of it are to come.
+struct Segment<'a> {
+    own: Option<Arc<Own<'a>>>,
+    /// How many of its blocks no thread has asked for.
+    left: u32,
+}
+
+/// What a segment left for itself.
+struct Own<'a> {
+    range: HeightRange,
+    /// Coins for inputs.
+    answers: Cow<'a, [u8]>,
+    fingerprints: Cow<'a, [u8]>,
+    /// What blocks claim; empty where nothing was noted.
+    claims: Cow<'a, [u8]>,
+    /// Where the answers and the claims of each block begin, and where the last ones end.
+    places: Vec<[usize; 2]>,
+}
+
+/// What is known of some blocks of a segment.
+pub(super) struct OfBlocks<'a> {
+    own: Arc<Own<'a>>,
+    range: HeightRange,
+}
+
+impl<'a> OwnRuns<'a> {
+    /// Of the blocks from a height on.
+    pub(super) fn new(walk: &'a Walk<'a>, from: Height) -> Self {
+        let left =
+            |done: &Done<Gathered>| done.range.end.saturating_sub(done.range.start.max(from));
+        let segment = |done| Mutex::new(Segment { own: None, left: left(done) });
+        Self { walk, segments: walk.done.iter().map(segment).collect() }
+    }
+
+    /// What is known of the blocks of a range, by segments. Each block is to be asked for once.
+    pub(super) fn take(&self, range: HeightRange) -> Result<Vec<OfBlocks<'a>>, SyncError> {
+        let (mut taken, mut height) = (Vec::new(), range.start);
+        while height < range.end {
+            let at = self.walk.done.partition_point(|done| done.range.end <= height);
+            let done = self.walk.done.get(at).filter(|done| done.range.contains(height));
+            let end = range.end.min(done.ok_or_else(|| self.walk.damaged())?.range.end);
+            taken.push(self.take_of(at, HeightRange::new(height, end))?);
+            height = end;
+        }
+        Ok(taken)
+    }
+
+    fn take_of(&self, at: usize, range: HeightRange) -> Result<OfBlocks<'a>, SyncError> {
+        let mut segment = self.segments[at].lock().unwrap_or_else(PoisonError::into_inner);
+        let own = match segment.own.take() {
+            Some(own) => own,
+            None => Arc::new(Own::read(self.walk, &self.walk.done[at])?),
+        };
+        segment.left = segment.left.saturating_sub(range.count());
+        if segment.left > 0 {
+            segment.own = Some(Arc::clone(&own));
+        }
+        Ok(OfBlocks { own, range })
+    }
+}
+
+impl<'a> Own<'a> {
+    fn read(walk: &'a Walk<'a>, done: &'a Done<Gathered>) -> Result<Self, SyncError> {
+        let read = |kind| {
+            let run = done.run(kind).ok_or_else(|| walk.damaged())?;
+            walk.workdir.read_run(run)
+        };
+        let (answers, claims) = (read(RunKind::Answers)?, read(RunKind::Claims)?);
+        let fingerprints = read(RunKind::Fingerprints)?;
+        let range = done.range;
+        let places = places(range, &answers, &claims).ok_or_else(|| walk.damaged())?;
+        if fingerprints.len() != range.count() as usize * Fingerprint::SIZE {
+            return Err(walk.damaged());
+        }
+        Ok(Self { range, answers, fingerprints, claims, places })
+    }
+
+    /// The number of a block among those of the segment.
+    fn number(&self, height: Height) -> usize {
+        (height - self.range.start) as usize
+    }
+}
+
+/// Where the answers and the claims of each block begin, and the end of both; none where these are not those of a
+/// segment's blocks, all of them.
+fn places(range: HeightRange, answers: &[u8], claims: &[u8]) -> Option<Vec<[usize; 2]>> {
+    let mut places = Vec::with_capacity(range.count() as usize + 1);
+    let (mut left, mut noted) = (answers, claims);
+    for height in range.heights() {
+        places.push([answers.len() - left.len(), claims.len() - noted.len()]);
+        while let Some((record, rest)) = AnswerRecord::read(left)
+            && record.height == height
+        {
+            left = rest;
+        }
+        if !claims.is_empty() {
+            (_, noted) = Claims::read(noted)?;
+        }
+    }
+    places.push([answers.len(), claims.len()]);
+    (left.is_empty() && noted.is_empty()).then_some(places)
+}
+
+impl OfBlocks<'_> {
+    /// A part of the runs, by which of the two places each block has.
+    fn part(&self, which: usize) -> Range<usize> {
+        let of = |height| self.own.places[self.own.number(height)][which];
+        of(self.range.start)..of(self.range.end)
+    }
+
+    /// Coins that the segment has for their inputs.
+    pub(super) fn answers(&self) -> &[u8] {
+        &self.own.answers[self.part(0)]
+    }
+
+    /// What each block claims, as far as it was noted.
+    pub(super) fn claims(&self) -> impl Iterator<Item = (Height, Option<Claims<'_>>)> {
+        let mut rest = &self.own.claims[self.part(1)];
+        self.range.heights().map(move |height| {
+            let (claims, after) = Claims::read(rest).unwrap_or_default();
+            rest = after;
+            (height, claims)
+        })
+    }
+
+    /// The fingerprint of a block; none where it is not among them.
+    pub(super) fn fingerprint(&self, height: Height) -> Option<Fingerprint> {
+        let (prints, _) = self.own.fingerprints.as_chunks();
+        self.range.contains(height).then(|| Fingerprint(prints[self.own.number(height)]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Blocks 5 to 7, of which the second has no answers.
+    #[test]
+    fn what_belongs_to_other_blocks_is_not_taken() {
+        let range = HeightRange::new(5, 8);
+        let answers = |heights: &[Height]| {
+            let mut out = Vec::new();
+            for (height, place) in heights.iter().zip(0..) {
+                AnswerRecord { height: *height, place, coin: &[7; 3] }.write(&mut out);
+            }
+            out
+        };
+        let record = answers(&[5]).len();
+        let mut claims = Vec::new();
+        (0..3).for_each(|_| Claims::write_none(&mut claims));
+        let good = answers(&[5, 5, 7]);
+        let expected = [[0, 0], [2 * record, 1], [2 * record, 2], [3 * record, 3]];
+        assert_eq!(places(range, &good, &claims), Some(expected.to_vec()));
+        let none = expected.map(|[answers, _]| [answers, 0]);
+        assert_eq!(places(range, &good, &[]), Some(none.to_vec()));
+        for bad in [&[4, 5][..], &[5, 8], &[5, 7, 6], &[9]] {
+            assert_eq!(places(range, &answers(bad), &claims), None, "{bad:?}");
+        }
+        assert_eq!(places(range, &good[..good.len() - 1], &claims), None);
+        assert_eq!(places(range, &good, &claims[1..]), None);
+        assert_eq!(places(range, &good, &[&claims[..], &[0]].concat()), None);
+    }
+}

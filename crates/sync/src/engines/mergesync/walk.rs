@@ -1,0 +1,415 @@
+//! The second walk: blocks with the coins that the join found for them.
+//!
+//! A block whose scripts are taken for valid, and of which nothing is kept, is judged by what it claims of its
+//! coins, and not read again if they allow it. All others are: worker threads read blocks, see by their
+//! fingerprints that they are those of the first walk, or check them once more where none was noted, and judge them. What comes
+//! of it is taken in ascending height, so the first that is refused is the lowest.
+
+use super::Work;
+use super::answers_in_turn::{AnswersInTurn, OfRange};
+use super::joined::Record;
+use crate::bridge::Bridge;
+use crate::engines::in_order::ChainstateError;
+use crate::engines::in_order::keeper::{Keeper, KeptBlock};
+use crate::engines::in_order::undo::put_undo;
+use crate::engines::mergesync::{
+    Answers, Asked, BlockLeaves, Claims, FingerprintKey, Gathered, Judge, JudgeError, Judged, Kept,
+    NumberedCoin, Refused, SeenBlock,
+};
+use crate::error::{IoError, SyncError};
+use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
+use crate::request::{Request, Scripts};
+use crate::source::ChainSource;
+use crate::supply::Walker;
+use crate::supply::in_order::{InOrder, Prepared, Put, walk_in_order};
+use crate::supply::ranges::take_each;
+use crate::supply::{total, weight};
+use crate::workdir::{Done, Workdir};
+use apus_chain::{CheckedBlock, CoinSumKey, Height, HeightRange, KnownBlock, OutPoint};
+use apus_engine::connect::{ConnectContext, ConnectError};
+use std::any::Any;
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+/// Blocks whose scripts may be running beside those of the one whose verdict is waited for.
+const PENDING_MAX: usize = 4;
+
+/// What judging needs beside the blocks.
+pub(super) struct Walk<'a> {
+    pub(super) work: &'a Work<'a>,
+    pub(super) workdir: &'a Workdir<'a>,
+    /// That of the first walk.
+    pub(super) key: FingerprintKey,
+    pub(super) done: &'a [Done<Gathered>],
+    pub(super) sum_key: CoinSumKey,
+    /// Whether coins have the numbers of their leaves behind them.
+    pub(super) numbered: bool,
+    /// The last block whose witnesses are left alone.
+    pub(super) unseen: Height,
+    /// The last block whose coins come bare.
+    pub(super) bare: Height,
+    pub(super) end: Height,
+}
+
+/// Those who take blocks that were judged.
+#[derive(Default)]
+pub(super) struct Takers<'t, 'a> {
+    pub(super) keeper: Option<&'t mut Keeper>,
+    pub(super) bridge: Option<&'t mut Bridge<'a>>,
+}
+
+impl Takers<'_, '_> {
+    /// Whether what they have can be made durable as it is.
+    fn can_sync(&self) -> bool {
+        self.bridge.as_ref().is_none_or(|bridge| bridge.is_between_ranges())
+    }
+
+    fn sync(&mut self) -> Result<(), SyncError> {
+        self.keeper.as_mut().map_or(Ok(()), |keeper| keeper.sync())?;
+        self.bridge.as_mut().map_or(Ok(()), |bridge| bridge.store())
+    }
+}
+
+/// How far judging is.
+pub(super) struct Judging {
+    pub(super) record: Record,
+    /// Whether it is to be made durable now and then, and when it last was.
+    pub(super) durable: bool,
+    pub(super) saved_at: Instant,
+}
+
+/// A block, and what was said of it.
+struct Verdict {
+    id: KnownBlock,
+    bytes: u64,
+    judged: Result<Judged, JudgeError>,
+    /// What it does to the forest, where that is asked.
+    leaves: Option<BlockLeaves>,
+}
+
+/// A block whose scripts may be running.
+struct Pending {
+    id: KnownBlock,
+    judged: Judged,
+    leaves: Option<BlockLeaves>,
+}
+
+impl Prepared for Verdict {
+    fn memory_bytes(&self, block_bytes: u64) -> u64 {
+        let leaves = self.leaves.as_ref().map_or(0, BlockLeaves::memory_bytes);
+        leaves + self.judged.as_ref().map_or(0, |judged| judged.memory_bytes(block_bytes))
+    }
+
+    fn watch(&self) -> Option<Weak<dyn Any + Send + Sync>> {
+        let raw: Arc<dyn Any + Send + Sync> = Arc::clone(self.judged.as_ref().ok()?.raw()?) as _;
+        Some(Arc::downgrade(&raw))
+    }
+}
+
+/// What blocks are judged by.
+struct Rules<'j> {
+    judge: &'j Judge<'j>,
+    /// Outputs of blocks that were there before them.
+    existed: &'j BTreeMap<Height, Vec<OutPoint>>,
+    /// Up to where the forest has the blocks, where there is one.
+    forest: Option<Height>,
+}
+
+impl Walk<'_> {
+    /// Judges all blocks that were not yet, and gives them to who takes them.
+    pub(super) fn judge(
+        &self,
+        judging: &mut Judging,
+        mut takers: Takers<'_, '_>,
+    ) -> Result<Scripts, SyncError> {
+        let Work { request, dir, ref pool, .. } = *self.work;
+        request.observer.event(Event::Started(Phase::Connect));
+        let from = judging.record.judged + 1;
+        if from > 1 {
+            let (segments, of) = (judging.record.judged as usize, self.end as usize);
+            request.observer.event(Event::Resumed { segments, of });
+        }
+        let joined = judging.record.joined.clone();
+        let answers = AnswersInTurn::open(self, joined.answers, from)?;
+        let judge = Judge {
+            params: request.params,
+            scripts: pool.as_ref(),
+            sum_key: (takers.keeper.is_some() || dir.keeps_undo()).then_some(self.sum_key),
+            bare: self.bare,
+        };
+        // The forest has those below already.
+        let forest = takers.bridge.as_ref().map(|bridge| bridge.height());
+        let rules = Rules { judge: &judge, existed: &joined.existed, forest };
+        let walk = |walker: &mut Walker<'_>, range, put: &mut Put<'_, Verdict>| {
+            self.range(&rules, answers.take(range)?, walker, put)
+        };
+        let range = HeightRange::new(from, self.end + 1);
+        let (mut scripts, mut bytes) = (Scripts::default(), 0);
+        walk_in_order(request, dir, (range, self.unseen, self.bare), &walk, |ahead| {
+            (scripts, bytes) = self.take_all(ahead, judging, &mut takers)?;
+            Ok(())
+        })?;
+        answers.expect_end()?;
+        request.observer.event(Event::Ended { phase: Phase::Connect, bytes });
+        Ok(scripts)
+    }
+
+    /// Judges the blocks of a range, on a worker's thread.
+    fn range(
+        &self,
+        rules: &Rules<'_>,
+        of_range: OfRange<'_>,
+        walker: &mut Walker<'_>,
+        put: &mut Put<'_, Verdict>,
+    ) -> Result<bool, SyncError> {
+        let answers = of_range.answers().ok_or_else(|| self.damaged())?;
+        let noted = |height| of_range.fingerprint(height);
+        let mut left: Option<HeightRange> = None;
+        let mut judge = |range: HeightRange, put: &mut Put<'_, Verdict>| {
+            walker.take_again(range, &self.key, &noted, &mut |block| {
+                let height = block.id().height;
+                let coins: Vec<&[u8]> = answers.of_block(height).collect();
+                let verdict = self.block(rules, block, coins).ok_or_else(|| self.damaged())?;
+                put(height, verdict.bytes, verdict);
+                Ok(())
+            })
+        };
+        for (height, claims) in of_range.claims() {
+            let allowed = |claims: &Claims<'_>| self.allows(rules, height, claims, &answers);
+            if let Some(claims) = claims.filter(allowed) {
+                let verdict = self.by_claims(height, &claims);
+                put(height, verdict.bytes, verdict);
+                if let Some(range) = left.take()
+                    && !judge(range, put)?
+                {
+                    return Ok(false);
+                }
+            } else {
+                let start = left.map_or(height, |range| range.start);
+                left = Some(HeightRange::new(start, height + 1));
+            }
+        }
+        left.map_or(Ok(true), |range| judge(range, put))
+    }
+
+    /// Whether a block need not be looked at again, since its coins allow what it claims.
+    fn allows(
+        &self,
+        rules: &Rules<'_>,
+        height: Height,
+        claims: &Claims<'_>,
+        answers: &Answers<'_>,
+    ) -> bool {
+        let Work { request, dir, ref checks, .. } = *self.work;
+        let wanted = rules.judge.sum_key.is_some() || rules.forest.is_some();
+        !wanted
+            && !checks.needed(height)
+            && !rules.existed.contains_key(&height)
+            && claims.allowed(request.params, height, dir.chain(), answers.of_block(height))
+    }
+
+    /// The verdict on such a block.
+    fn by_claims(&self, height: Height, claims: &Claims<'_>) -> Verdict {
+        let hash = self.work.dir.chain().hash(height).copied().unwrap_or_default();
+        Verdict {
+            id: KnownBlock { height, hash },
+            bytes: claims.block_bytes(),
+            judged: Ok(Judged::by_claims()),
+            leaves: None,
+        }
+    }
+
+    /// Judges a block with what its inputs take; none where these are no coins with numbers, though they should be.
+    fn block(
+        &self,
+        rules: &Rules<'_>,
+        block: &SeenBlock<'_>,
+        mut coins: Vec<&[u8]>,
+    ) -> Option<Verdict> {
+        let Work { dir, ref checks, .. } = *self.work;
+        let id = block.id();
+        let existed = rules.existed.get(&id.height).map(Vec::as_slice).unwrap_or_default();
+        let check_scripts = checks.needed(id.height);
+        let context = ConnectContext { ancestry: dir.chain(), check_scripts };
+        let mut numbered = Vec::new();
+        if self.numbered && id.height > self.bare {
+            numbered = coins.into_iter().map(NumberedCoin::read).collect::<Option<_>>()?;
+            coins = numbered.iter().map(|numbered| numbered.coin).collect();
+        }
+        let judged = rules.judge.block(block, &coins, existed, &context);
+        let mut leaves = None;
+        if judged.is_ok() && rules.forest.is_some_and(|height| id.height > height) {
+            leaves = Some(BlockLeaves::of(block, &numbered)?);
+        }
+        Some(Verdict { id, bytes: block.view().raw().len() as u64, judged, leaves })
+    }
+
+    fn take_all(
+        &self,
+        ahead: &InOrder<Verdict>,
+        judging: &mut Judging,
+        takers: &mut Takers<'_, '_>,
+    ) -> Result<(Scripts, u64), SyncError> {
+        let Work { request, dir, ref checks, .. } = *self.work;
+        let mut pending: VecDeque<Pending> = VecDeque::new();
+        let (mut scripts, mut progress) = (Scripts::default(), total(dir, 1..=self.end));
+        for height in 1..=judging.record.judged {
+            *(if checks.needed(height) { &mut scripts.run } else { &mut scripts.assumed }) += 1;
+            progress.blocks += 1;
+            progress.bytes += dir.block_bytes(height);
+            progress.weight += weight(dir, height);
+        }
+        let before = progress.bytes;
+        let mut told_at = Instant::now();
+        let mut taken = judging.record.judged;
+        loop {
+            let next = match stop_if_interrupted(request.interrupt).and_then(|()| ahead.next()) {
+                Ok(next) => next,
+                Err(error) => {
+                    // A block below that proves invalid is the one to tell of.
+                    self.settle(&mut pending, 0, takers)?;
+                    let more = matches!(error, SyncError::Interrupted)
+                        && judging.durable
+                        && taken > judging.record.judged;
+                    if more && takers.can_sync() {
+                        self.save(judging, taken, takers)?;
+                    }
+                    return Err(error);
+                }
+            };
+            let Some((height, Verdict { id, bytes, judged, leaves })) = next else { break };
+            match judged {
+                Ok(judged) => pending.push_back(Pending { id, judged, leaves }),
+                Err(error) => {
+                    // A block below that proves invalid is the one to tell of.
+                    self.settle(&mut pending, 0, takers)?;
+                    return Err(self.refusal(id, error));
+                }
+            }
+            taken = height;
+            let run = checks.needed(height);
+            *(if run { &mut scripts.run } else { &mut scripts.assumed }) += 1;
+            self.settle(&mut pending, if run { PENDING_MAX } else { 0 }, takers)?;
+            let (blocks, bytes) = (progress.blocks + 1, progress.bytes + bytes);
+            let weight = progress.weight + weight(dir, height);
+            progress = Progress { blocks, bytes, weight, ..progress };
+            if told_at.elapsed() >= PROGRESS_INTERVAL {
+                told_at = Instant::now();
+                request.observer.event(Event::Progress(Phase::Connect, progress));
+            }
+            if judging.durable && judging.saved_at.elapsed() >= request.checkpoint_interval {
+                self.settle(&mut pending, 0, takers)?;
+                if takers.can_sync() {
+                    self.save(judging, height, takers)?;
+                }
+            }
+        }
+        self.settle(&mut pending, 0, takers)?;
+        takers.bridge.as_mut().map_or(Ok(()), |bridge| bridge.finish())?;
+        request.observer.event(Event::Progress(Phase::Connect, progress));
+        if judging.durable && judging.record.judged < self.end {
+            self.save(judging, self.end, takers)?;
+        }
+        Ok((scripts, progress.bytes - before))
+    }
+
+    /// Makes durable how far blocks were judged, after those that are kept.
+    fn save(
+        &self,
+        judging: &mut Judging,
+        judged: Height,
+        takers: &mut Takers<'_, '_>,
+    ) -> Result<(), SyncError> {
+        takers.sync()?;
+        self.work.dir.sync()?;
+        judging.record.judged = judged;
+        judging.record.write(self.workdir)?;
+        judging.saved_at = Instant::now();
+        Ok(())
+    }
+
+    /// Waits for verdicts until no more blocks are pending than so many.
+    fn settle(
+        &self,
+        pending: &mut VecDeque<Pending>,
+        most: usize,
+        takers: &mut Takers<'_, '_>,
+    ) -> Result<(), SyncError> {
+        while pending.len() > most {
+            let Some(Pending { id, judged, leaves }) = pending.pop_front() else { break };
+            let kept = judged.wait().map_err(|error| self.refusal(id, error))?;
+            if let (Some(bridge), Some(leaves)) = (&mut takers.bridge, leaves) {
+                bridge.put(id, &leaves)?;
+            }
+            let Some(Kept { raw, undo, spent }) = kept else { continue };
+            let block = KeptBlock { id, raw, undo, spent };
+            match &mut takers.keeper {
+                Some(keeper) => keeper.put(block)?,
+                None => put_undo(self.work.dir, &block, self.sum_key)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Why a block was not taken.
+    fn refusal(&self, id: KnownBlock, error: JudgeError) -> SyncError {
+        let Work { request, dir, .. } = *self.work;
+        refusal(request, dir, (id, error), &|| ())
+    }
+
+    pub(super) fn damaged(&self) -> SyncError {
+        let file = self.work.request.workdir.describe("");
+        SyncError::Io(IoError::WorkdirDamaged { file })
+    }
+}
+
+/// Why a block was not taken. `alive` is called after each block that is looked at for it.
+pub(super) fn refusal(
+    request: &Request<'_>,
+    dir: &dyn ChainSource,
+    (id, error): (KnownBlock, JudgeError),
+    alive: &(dyn Fn() + Sync),
+) -> SyncError {
+    let told = match error {
+        JudgeError::Refused(refused) => match told(request, dir, (id, refused), alive) {
+            Ok(error) => ChainstateError::Invalid { block: id, error },
+            Err(error) => return error,
+        },
+        JudgeError::Script(what) => ChainstateError::Script { block: id, what },
+        JudgeError::NoInterpreter(error) => error.into(),
+        // A plan that leaves scripts out is refused where they are wanted.
+        JudgeError::Bare | JudgeError::Answer(_) => {
+            let file = request.workdir.describe("");
+            return SyncError::Io(IoError::WorkdirDamaged { file });
+        }
+    };
+    told.into()
+}
+
+/// The rule that a block breaks, once it is known which of its outputs were there before.
+fn told(
+    request: &Request<'_>,
+    dir: &dyn ChainSource,
+    (id, refused): (KnownBlock, Refused),
+    alive: &(dyn Fn() + Sync),
+) -> Result<ConnectError, SyncError> {
+    let (asked, below) = (Asked::of(&refused), HeightRange::new(1, id.height));
+    let mut there = HashSet::new();
+    if !asked.is_empty() && !below.is_empty() {
+        let of = |block: CheckedBlock| {
+            alive();
+            asked.touched(&block.bytes())
+        };
+        take_each(Phase::Connect, request, dir, &[below], &of, &mut |touched| {
+            for (outpoint, made) in touched {
+                if made {
+                    there.insert(outpoint)
+                } else {
+                    there.remove(&outpoint)
+                };
+            }
+        })?;
+    }
+    Ok(refused.told(|outpoint| there.contains(outpoint)))
+}

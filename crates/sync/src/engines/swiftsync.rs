@@ -1,0 +1,481 @@
+//! The work of SwiftSync: the set at the height where the hints stop, or below the last blocks, proven.
+
+pub mod aggregate;
+mod anchor;
+mod as_pass;
+mod fully;
+pub mod hints;
+mod leaves;
+mod open_hints;
+mod partial;
+mod segment;
+mod segment_hints;
+mod snapshot_hints;
+mod spent_later;
+mod state;
+mod survivors;
+mod tail;
+
+pub use crate::engines::bip30::CoinbaseId;
+pub use crate::engines::pass::Counts;
+pub use fully::{FullSegment, Fully, FullyError, JudgeByUndo, UndoReader, UndoSource};
+pub use partial::{CoinTotals, MergeError, Partial};
+pub use segment::Segment;
+pub use segment_hints::{CoinHints, HintError, IndexHints, SegmentHints};
+pub use spent_later::{SPENT_LATER_KEY, SpentByBlock, SpentLater, SpentLaterBuilder};
+pub use state::{Finished, SwiftSync, SwiftSyncError, Verdict};
+
+use crate::best_chain::{headers, longer_chain};
+use crate::engines::in_order::undo::warn_of_missing;
+use crate::engines::pass::Pass;
+use crate::engines::swiftsync::aggregate::{AggregateKind, Aggregator};
+use crate::engines::swiftsync::hints::HintsInfo;
+use crate::error::{InvalidBlock, InvalidError, NoWayOn, SyncError, UsageError};
+use crate::pass::{self, Job, Remote, SharedRun, Threads, expect_same, last_assumed};
+use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
+use crate::queue::{PassKind, hints as told_hints};
+use crate::request::{HintedValidity, HintsInput, Request, Scripts, Source, Stop};
+use crate::source::ChainSource;
+use crate::source::blocksdir::UseIndex;
+use crate::supply::total;
+use crate::warning::{Unanchored, Warning};
+use crate::workdir::plan::{NO_HINTS, Plan, RunIdentity};
+use crate::workdir::record::Record;
+use crate::workdir::{Done, SegmentsOf, Workdir};
+use anchor::expect_anchored;
+use apus_chain::{BlockHash, HeaderChain, Height, HeightRange, KnownBlock};
+use apus_engine::script::{ScriptPool, ScriptPoolError, script_verifier};
+use open_hints::{FileHints, HintsProvider};
+use snapshot_hints::{SnapshotHints, Wanted, snapshot_header};
+use state::{MISSING, PREMATURE};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tail::{expect_scripts, last_under_hints, spent_later};
+
+/// The segments of a run under hints.
+pub(crate) type Segments = SegmentsOf<SwiftSync>;
+
+/// What became of the hints.
+pub(crate) enum Hinted<'a> {
+    /// A set that is proven by them.
+    Proven(Box<Proven<'a>>),
+    /// All rules are to be checked, and there are no undo data to do it by. Where the hints stop.
+    NoUndo(Height),
+    /// So short a chain that all of it is to be connected, for a node that must be able to go back.
+    NotNeeded(Arc<dyn ChainSource + 'a>, Option<HintsInfo>),
+}
+
+/// What SwiftSync proved: everything that is needed to write the set out.
+pub(crate) struct Proven<'a> {
+    pub(crate) dir: Arc<dyn ChainSource + 'a>,
+    pub(crate) workdir: Workdir<'a>,
+    pub(crate) plan: Plan,
+    /// The block whose set it is.
+    pub(crate) at: KnownBlock,
+    pub(crate) done: Segments,
+    pub(crate) verdict: Verdict,
+    pub(crate) hints: Option<HintsInfo>,
+    /// Blocks taken for valid on the user's word.
+    pub(crate) unanchored: Option<Unanchored>,
+    /// Where undo data say which coins are spent: which scripts were run.
+    pub(crate) scripts: Option<Scripts>,
+}
+
+impl Proven<'_> {
+    /// Blocks whose witnesses were left alone.
+    pub(crate) fn unseen(&self) -> u64 {
+        u64::from(self.plan.identity.unseen.min(self.at.height))
+    }
+}
+
+/// Proves the set at the height where `hints` stop, or at the one below the last blocks where a node is
+/// to start on these.
+pub(crate) fn prove<'a>(
+    request: &'a Request<'_>,
+    input: &HintsInput,
+) -> Result<Hinted<'a>, SyncError> {
+    let (dir, hints) = chain_and_hints(request, input)?;
+    let (stop, at) = (hints.stop, hints.last);
+    let above = HeightRange::new(at.height + 1, stop.height + 1);
+    if request.queue.is_some() && !above.is_empty() {
+        let what = "a folder with the last blocks, of which hints tell nothing,";
+        return Err(SyncError::Usage(UsageError::NotOnCluster { what }));
+    }
+    if !above.is_empty() {
+        expect_scripts(request, &*dir, at.height, request.stop.end(stop.height, dir.chain()))?;
+    }
+    if at.height == 0 {
+        request.observer.event(Event::Ended { phase: Phase::Hints, bytes: 0 });
+        return Ok(Hinted::NotNeeded(dir, hints.info()));
+    }
+    if request.hinted_validity == HintedValidity::Checked && hints.undo.is_none() {
+        request.observer.event(Event::Ended { phase: Phase::Hints, bytes: 0 });
+        return Ok(Hinted::NoUndo(at.height));
+    }
+    let (workdir, plan, done, provider) = hints.plan(request, &*dir)?;
+    let identity = &plan.identity;
+    warn_of_missing(request, &*dir, HeightRange::new(1, at.height + 1));
+    if let Some(unanchored) = hints.unanchored {
+        request.observer.event(Event::Warning(Warning::Unanchored(unanchored)));
+    }
+    let aggregator =
+        Aggregator::new(identity.aggregate, &plan.secret, identity.stop_hash, identity.hints);
+    let mut engine = SwiftSync::new(request.params, dir.chain(), aggregator)
+        .with_leaves(identity.leaves)
+        .with_muhash(identity.muhash);
+    let under_hints = |error: SyncError| {
+        let is_invalid = InvalidBlock::of(&error).is_some();
+        let why = NoWayOn::UnderHints { stop: identity.stop };
+        if is_invalid { error.without_way(why) } else { error }
+    };
+    if !above.is_empty() && done.len() < plan.segments.len() {
+        engine = engine.below_hints(spent_later(request, &*dir, above).map_err(under_hints)?);
+    }
+    let end = request.stop.end(stop.height, dir.chain());
+    if request.connect.is_some() && end > at.height {
+        let ahead = total(&*dir, at.height + 1..=end);
+        request.observer.event(Event::Ahead(Phase::Connect, ahead));
+    }
+    request.observer.event(Event::Started(Phase::Blocks));
+    let before: u64 = done.iter().map(|done| done.partial.counts.bytes).sum();
+    let taking =
+        Taking { request, dir: &*dir, workdir: &workdir, plan: &plan, provider: &*provider };
+    let (done, verdict) = match hints.undo.as_deref() {
+        Some(undo) => taking.fully(engine, undo, done, at.height).map_err(under_hints),
+        None => {
+            let done = taking.segments(&engine, done).map_err(under_hints)?;
+            let verdict = conclude(&engine, &workdir, &done, at.height)?;
+            Ok((done, verdict))
+        }
+    }?;
+    let bytes = verdict.counts.bytes - before;
+    let coins = Progress { coins_total: verdict.coins.coins, ..Progress::default() };
+    request.observer.event(Event::Ahead(Phase::Coins, coins));
+    request.observer.event(Event::Ended { phase: Phase::Blocks, bytes });
+    drop(provider);
+    let assumed = u64::from(identity.assumed);
+    let run = u64::from(at.height) - assumed;
+    let scripts = hints.undo.is_some().then_some(Scripts { run, assumed });
+    let (unanchored, hints) = (hints.unanchored, hints.info());
+    let proven = Proven { dir, workdir, plan, at, done, verdict, hints, unanchored, scripts };
+    Ok(Hinted::Proven(Box::new(proven)))
+}
+
+/// Blocks taken under hints.
+struct Taking<'a, 'w> {
+    request: &'a Request<'a>,
+    dir: &'a dyn ChainSource,
+    workdir: &'a Workdir<'w>,
+    plan: &'a Plan,
+    provider: &'a dyn HintsProvider,
+}
+
+impl Taking<'_, '_> {
+    /// Does the segments that are not done yet.
+    fn segments<P>(&self, pass: &P, done: Segments) -> Result<Segments, SyncError>
+    where
+        P: Pass<Input = SegmentHints, Partial = Partial>,
+        SyncError: From<P::Error>,
+    {
+        let Self { request, dir, workdir, plan, provider } = *self;
+        let input = |range| provider.segment(range);
+        let unseen = plan.identity.unseen;
+        let job = Job { request, source: dir, pass, input: &input, unseen };
+        let pass = match plan.identity.aggregate {
+            AggregateKind::Coins => PassKind::Fully,
+            _ => PassKind::SwiftSync,
+        };
+        match request.queue() {
+            Some(queue) => {
+                let told = |range| Ok(told_hints::write(&provider.segment(range)?));
+                let remote = Remote { of: SharedRun { queue, pass, plan }, told: &told };
+                pass::run(&job, &remote, workdir, &plan.segments, done)
+            }
+            None => pass::run(&job, &Threads, workdir, &plan.segments, done),
+        }
+    }
+
+    /// The same under every rule, by the coins that undo data name.
+    fn fully(
+        &self,
+        swiftsync: SwiftSync,
+        undo: &dyn UndoSource,
+        done: Segments,
+        last: Height,
+    ) -> Result<(Segments, Verdict), SyncError> {
+        let Self { dir, workdir, .. } = *self;
+        let assumed = self.plan.identity.assumed;
+        // Each thread runs the scripts of the block that it takes.
+        let scripts = (assumed < last).then(|| ScriptPool::new(0)).transpose()?;
+        let (params, chain) = (self.request.params, dir.chain());
+        let judge = JudgeByUndo { params, chain, assumed, scripts };
+        let pass = Fully { swiftsync, judge, undo };
+        let done = self.segments(&pass, done)?;
+        let verdict = conclude(&pass.swiftsync, workdir, &done, last)?;
+        Ok((done, verdict))
+    }
+}
+
+/// The undo data of the blocks up to a height, where they are at hand and blocks are not taken for valid in
+/// any case: by them every rule can be applied. What an earlier start did without goes on without.
+fn undo_of(
+    request: &Request<'_>,
+    dir: &dyn ChainSource,
+    last: Height,
+) -> Result<Option<Box<dyn UndoSource>>, SyncError> {
+    let wanted = request.connect.is_some()
+        && matches!(request.hinted_validity, HintedValidity::Anchored | HintedValidity::Checked)
+        && request.aggregate == AggregateKind::Sha256;
+    let earlier = Workdir::read_plan(request.workdir)?.map(|plan| plan.identity.aggregate);
+    if !wanted || earlier.is_some_and(|earlier| earlier != AggregateKind::Coins) || last == 0 {
+        return Ok(None);
+    }
+    let undo = dir.undo(last, &request.search())?;
+    if undo.is_some() && last_assumed(request, dir, last) < last {
+        // Without scripts nothing would vouch for blocks, as without undo data.
+        script_verifier().map_err(ScriptPoolError::from)?;
+    }
+    Ok(undo)
+}
+
+/// Finds the chain, and opens the hints for it, which must be anchored in it. If the chain of Core's
+/// index does not reach far enough for that, the index may be older than the files: then these are
+/// gone through.
+fn chain_and_hints<'a>(
+    request: &'a Request<'_>,
+    input: &HintsInput,
+) -> Result<(Arc<dyn ChainSource + 'a>, Hints), SyncError> {
+    // No peers are looked for because of hints that are good for nothing.
+    let first = matches!(request.source, Source::Peers(_));
+    let early = first.then(|| ReadHints::open(request, input)).transpose()?;
+    let mut dir = headers(request, None)?;
+    request.observer.event(Event::Started(Phase::Hints));
+    let read = early.map_or_else(|| ReadHints::open(request, input), Ok)?;
+    let is_short = |error: &SyncError| match error {
+        SyncError::Invalid(InvalidError::ChainTooShort { .. })
+        | SyncError::Invalid(InvalidError::BaseNotOnChain { .. })
+        | SyncError::Invalid(InvalidError::StopAboveTip { .. }) => true,
+        SyncError::Usage(UsageError::NotAnchored(refused)) => refused.depends_on_chain(),
+        _ => false,
+    };
+    let place = |dir: &dyn ChainSource| {
+        let stop = read.stop_on(request, dir)?;
+        let height = last_under_hints(request, dir, stop)?;
+        let hash = dir.chain().hash(height).copied().unwrap_or_default();
+        let last = KnownBlock { height, hash };
+        let undo = undo_of(request, dir, height)?;
+        let unanchored = match &undo {
+            Some(_) => None,
+            None => expect_anchored(request, dir.chain(), last)?,
+        };
+        Ok((stop, last, unanchored, undo))
+    };
+    let mut placed = place(&*dir);
+    if placed.as_ref().is_err_and(is_short) {
+        if dir.is_by_index() && request.source.may_leave_index() {
+            dir = headers(request, Some(UseIndex::Never))?;
+            placed = place(&*dir);
+        } else {
+            // Some other peer may know more.
+            while placed.as_ref().is_err_and(is_short)
+                && let Some(longer) = longer_chain(request, dir.chain())?
+            {
+                dir = longer;
+                placed = place(&*dir);
+            }
+        }
+        request.observer.event(Event::Started(Phase::Hints));
+    }
+    let (stop, last, unanchored, undo) = placed?;
+    Ok((dir, Hints { read, stop, last, unanchored, undo }))
+}
+
+/// Hints that can be read, and are of this network as far as they say.
+enum ReadHints {
+    File(FileHints),
+    /// A snapshot, with the block that it is at.
+    Snapshot(PathBuf, BlockHash),
+}
+
+impl ReadHints {
+    fn open(request: &Request<'_>, input: &HintsInput) -> Result<Self, SyncError> {
+        Ok(match input {
+            HintsInput::File(path, options) => Self::File(FileHints::open(path, options)?),
+            HintsInput::Snapshot(path) => {
+                let header = snapshot_header(path, request.params.network)?;
+                Self::Snapshot(path.clone(), header.base_hash)
+            }
+        })
+    }
+
+    /// Where they end on this chain.
+    fn stop_on(
+        &self,
+        request: &Request<'_>,
+        dir: &dyn ChainSource,
+    ) -> Result<KnownBlock, SyncError> {
+        let height = match self {
+            Self::File(file) => file.file().info().stop_height,
+            Self::Snapshot(_, base) => {
+                let height = dir.chain().height_of(base);
+                height.ok_or(SyncError::Invalid(InvalidError::BaseNotOnChain { base: *base }))?
+            }
+        };
+        stop_at(height, dir, request.stop)
+    }
+}
+
+/// The hints, before it is known how the run is divided.
+struct Hints {
+    read: ReadHints,
+    /// Where they stop on this chain.
+    stop: KnownBlock,
+    /// The last block that is taken under them.
+    last: KnownBlock,
+    unanchored: Option<Unanchored>,
+    /// Undo data by which every rule is applied.
+    undo: Option<Box<dyn UndoSource>>,
+}
+
+/// Hints ready to be asked for segments.
+struct Opened<'a> {
+    provider: Box<dyn HintsProvider + 'a>,
+    sha256: [u8; 32],
+    bytes: u64,
+}
+
+type Planned<'a, 'r> = (Workdir<'r>, Plan, Segments, Box<dyn HintsProvider + 'a>);
+
+impl Hints {
+    fn info(&self) -> Option<HintsInfo> {
+        match &self.read {
+            ReadHints::File(file) => Some(file.file().info().clone()),
+            ReadHints::Snapshot(..) => None,
+        }
+    }
+
+    /// Goes on with the plan in the work folder, or makes one.
+    fn plan<'a, 'r: 'a>(
+        &'a self,
+        request: &'r Request<'_>,
+        dir: &dyn ChainSource,
+    ) -> Result<Planned<'a, 'r>, SyncError> {
+        let (stop, last) = (self.stop, self.last.height);
+        let earlier = Workdir::read_plan(request.workdir)?;
+        let connects = earlier.is_none() && Record::read(request.workdir)?.is_some();
+        if connects || earlier.as_ref().is_some_and(|plan| plan.identity.hints == NO_HINTS) {
+            return Err(request.other_run("without hints"));
+        }
+        let mut identity = RunIdentity {
+            network: request.params.network,
+            stop: stop.height,
+            stop_hash: stop.hash,
+            hints: earlier.as_ref().map_or([0; 32], |plan| plan.identity.hints),
+            aggregate: match self.undo {
+                Some(_) => AggregateKind::Coins,
+                None => request.aggregate,
+            },
+            assumed: self.undo.as_ref().map_or(0, |_| self.assumed(request, dir, earlier.as_ref())),
+            unseen: pass::leave_witnesses(
+                request,
+                dir,
+                earlier.as_ref().map(|plan| plan.identity.unseen),
+            ),
+            // What an earlier start has them told of is told to the end.
+            leaves: request.wants_leaves()
+                || earlier.as_ref().is_some_and(|plan| plan.identity.leaves),
+            muhash: request.muhash || earlier.as_ref().is_some_and(|plan| plan.identity.muhash),
+        };
+        // All but the hints can be compared before they are read.
+        expect_same(request, earlier.as_ref(), &identity)?;
+        Workdir::clear_scratch(request.workdir)?;
+        let segments = pass::segments(request, dir, earlier.as_ref(), last, request.threads);
+        let Opened { provider, sha256, bytes } = self.provider(request, &segments)?;
+        identity.hints = sha256;
+        expect_same(request, earlier.as_ref(), &identity).or_else(|other| {
+            // What these hints put into the folder is of no use to its run.
+            Workdir::clear_scratch(request.workdir)?;
+            Err(other)
+        })?;
+        request.observer.event(Event::Ended { phase: Phase::Hints, bytes });
+        let (workdir, plan, done) =
+            pass::begin_or_go_on::<SwiftSync>(request, earlier, identity, segments)?;
+        Ok((workdir, plan, done, provider))
+    }
+
+    /// The last block whose scripts are taken for valid: as the earlier start took it, if that was fewer.
+    fn assumed(
+        &self,
+        request: &Request<'_>,
+        dir: &dyn ChainSource,
+        earlier: Option<&Plan>,
+    ) -> Height {
+        let now = last_assumed(request, dir, self.last.height);
+        earlier.map_or(now, |plan| plan.identity.assumed.min(now))
+    }
+
+    fn provider<'a>(
+        &'a self,
+        request: &'a Request<'_>,
+        segments: &[HeightRange],
+    ) -> Result<Opened<'a>, SyncError> {
+        match &self.read {
+            ReadHints::File(file) => {
+                let info = file.file().info();
+                Ok(Opened { provider: Box::new(file), sha256: info.sha256, bytes: info.bytes })
+            }
+            ReadHints::Snapshot(path, base) => {
+                let wanted = Wanted {
+                    base: KnownBlock { height: self.stop.height, hash: *base },
+                    segments,
+                    memory_bytes: request.memory_bytes / 4,
+                    threads: request.threads,
+                };
+                let pass = SnapshotHints::read(path, &wanted, request.workdir, &mut |coins| {
+                    let progress = Progress { coins, ..Progress::default() };
+                    request.observer.event(Event::Progress(Phase::Hints, progress));
+                    stop_if_interrupted(request.interrupt)
+                })?;
+                let provider = Box::new(pass.hints);
+                Ok(Opened { provider, sha256: pass.sha256, bytes: pass.bytes })
+            }
+        }
+    }
+}
+
+fn stop_at(height: Height, dir: &dyn ChainSource, wanted: Stop) -> Result<KnownBlock, SyncError> {
+    let chain: &HeaderChain = dir.chain();
+    match wanted {
+        Stop::At(wanted) if wanted < height => {
+            return Err(SyncError::Usage(UsageError::StopHeight { wanted, hints: height }));
+        }
+        _ if height == 0 => return Err(SyncError::Usage(UsageError::NothingToDo)),
+        // Hours before the blocks above the hints are wanted.
+        _ => wanted.expect_in(dir)?,
+    }
+    match chain.hash(height) {
+        Some(&hash) => Ok(KnownBlock { height, hash }),
+        None => Err(SyncError::Invalid(InvalidError::ChainTooShort {
+            stop: height,
+            tip: chain.tip_height(),
+            gap: dir.gap().clone(),
+        })),
+    }
+}
+
+/// Decides. A key is good for one decision: when it is against the hints, the work folder goes.
+fn conclude(
+    engine: &SwiftSync,
+    workdir: &Workdir<'_>,
+    done: &[Done<Partial>],
+    stop: Height,
+) -> Result<Verdict, SyncError> {
+    let whole = pass::whole(engine, workdir, done)?;
+    engine.conclude(&whole, stop).map_err(|error| {
+        if !matches!(error, SwiftSyncError::Incomplete { .. }) {
+            // The error to tell is the verdict, whatever becomes of the folder.
+            let _ = workdir.wipe();
+        }
+        error.into()
+    })
+}

@@ -1,0 +1,147 @@
+//! Gaps as CompactSizes, the first idea for packing the bitmap.
+//!
+//! ```text
+//! each block, from the genesis block on:
+//!     CompactSize          how many outputs are unspent, n
+//!     CompactSize × n      how many spent outputs stand before each of them, since the last
+//! ```
+//!
+//! All outputs count, as in the bitmap. Published are sizes and the idea ("00010000011001 would be
+//! 3, 5, 0, 2"), not the bytes: that the count stands first, that genesis is included and that
+//! nothing precedes or follows the blocks is the reading defined here. Nothing in a file names its
+//! stop height, so an end after any block is an end: the caller must compare the number of blocks
+//! with the chain.
+
+use super::block::{BlockElement, HintsDecoder, HintsEncoder, IndexSpace};
+use super::elias_fano::{OUTPUTS_PER_BLOCK_MAX, check_indices};
+use super::error::HintsError;
+use super::gaps::push_gap;
+use super::sink::Sink;
+use super::window::Window;
+use apus_chain::{Height, write_compact_size};
+use std::io::{Read, Write};
+
+const WINDOW_BYTES: usize = 1 << 16;
+
+/// Reads gaps.
+pub struct DeltaDecoder<R> {
+    window: Window<R>,
+    next: Height,
+}
+
+impl<R: Read> DeltaDecoder<R> {
+    /// Starts at the first byte of the file.
+    pub fn new(reader: R) -> Self {
+        Self { window: Window::new(reader, WINDOW_BYTES, 0), next: 0 }
+    }
+}
+
+impl<R: Read> HintsDecoder for DeltaDecoder<R> {
+    fn index_space(&self) -> IndexSpace {
+        IndexSpace::AllOutputs
+    }
+
+    fn start_height(&self) -> Height {
+        0
+    }
+
+    fn stop_height(&self) -> Option<Height> {
+        None
+    }
+
+    fn next_block(&mut self, indices: &mut Vec<u32>) -> Result<Option<BlockElement>, HintsError> {
+        indices.clear();
+        let (height, offset) = (self.next, self.window.offset());
+        if self.window.at_end(height)? {
+            return Ok(None);
+        }
+        let count = self.window.number(height, "the number of indices", OUTPUTS_PER_BLOCK_MAX)?;
+        for _ in 0..count {
+            let at = self.window.offset();
+            let gap = self.window.number(height, "a gap", OUTPUTS_PER_BLOCK_MAX)?;
+            push_gap(indices, gap).map_err(|fault| HintsError::block(height, at, fault))?;
+        }
+        self.next = height.saturating_add(1);
+        Ok(Some(BlockElement { height, offset, outputs: None }))
+    }
+}
+
+/// Writes gaps.
+pub struct DeltaEncoder<W> {
+    sink: Sink<W>,
+}
+
+impl<W: Write> DeltaEncoder<W> {
+    /// Writes to the start of a file.
+    pub const fn new(writer: W) -> Self {
+        Self { sink: Sink::new(writer, 0) }
+    }
+}
+
+impl<W: Write> HintsEncoder for DeltaEncoder<W> {
+    fn index_space(&self) -> IndexSpace {
+        IndexSpace::AllOutputs
+    }
+
+    fn start_height(&self) -> Height {
+        0
+    }
+
+    fn put_block(&mut self, indices: &[u32], _outputs: u32) -> Result<(), HintsError> {
+        check_indices(indices).map_err(|fault| self.sink.invalid(fault))?;
+        write_compact_size(&mut self.sink.scratch, indices.len() as u64);
+        super::gaps::write_gaps(&mut self.sink.scratch, indices);
+        self.sink.end_block()
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), HintsError> {
+        self.sink.finish().map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engines::swiftsync::hints::block::tests::{collect, fault};
+    use crate::engines::swiftsync::hints::error::Fault;
+
+    fn read(bytes: &[u8]) -> Result<Vec<Vec<u32>>, HintsError> {
+        collect(&mut DeltaDecoder::new(bytes))
+    }
+
+    #[test]
+    fn a_known_file_reads_and_writes() {
+        // The published example, 00010000011001, between an empty block and a far index.
+        let bytes = [0, 4, 3, 5, 0, 2, 1, 0xfd, 0x2c, 0x01];
+        let blocks = [vec![], vec![3, 9, 10, 13], vec![300]];
+        assert_eq!(read(&bytes).unwrap(), blocks);
+        let mut out = Vec::new();
+        let mut encoder = Box::new(DeltaEncoder::new(&mut out));
+        for indices in &blocks {
+            encoder.put_block(indices, 301).unwrap();
+        }
+        encoder.finish().unwrap();
+        assert_eq!(out, bytes);
+    }
+
+    #[test]
+    fn an_end_inside_a_block_is_an_error() {
+        let bytes = [0, 4, 3, 5, 0, 2, 1, 0xfd, 0x2c, 0x01];
+        for end in 0..bytes.len() {
+            match end {
+                0 | 1 | 6 => assert!(read(&bytes[..end]).is_ok()),
+                _ => assert!(matches!(fault(read(&bytes[..end])), Fault::End { .. }), "{end}"),
+            }
+        }
+    }
+
+    #[test]
+    fn absurd_numbers_are_refused() {
+        let count = fault(read(&[0xfe, 8, 0xb2, 1, 0]));
+        assert!(matches!(count, Fault::TooLarge { value: 111_112, limit: 111_111, .. }));
+        let sum = fault(read(&[2, 0xfe, 6, 0xb2, 1, 0, 0]));
+        assert!(matches!(sum, Fault::TooLarge { value: 111_111, limit: 111_110, .. }));
+        let long = fault(read(&[1, 0xfd, 3, 0]));
+        assert!(matches!(long, Fault::NonCanonical { .. }));
+    }
+}

@@ -1,0 +1,282 @@
+//! SwiftSync: blocks in any order, told by hints which of their coins survive (BIP-457).
+//!
+//! A coin that the hints say survives is kept; every other one only goes into the
+//! [aggregate](aggregate::Sums), and so does every spend. When all blocks were seen and the two
+//! sums are equal, the hints were right and what was kept is the UTXO set. Wrong hints can only
+//! make the run fail, never make it end in a wrong set.
+//!
+//! This is the *assumevalid* kind: like Core below its assumed-valid block, it runs no scripts; and
+//! having no coins at hand it cannot see amounts spent, whether a coin was created in a block before
+//! the one that spends it, maturity or relative lock times. It does check every rule that needs no coins (by taking only
+//! [`BlockBytes`]), that every coin spent existed and was spent once, BIP-30, and that no more
+//! bitcoins came out than subsidies allow. The report says all this.
+//!
+//! The set can be had at any block below the one where the hints stop, too, by what the blocks between
+//! spend ([`SpentLater`]): those can then be connected, with every rule.
+
+use super::{CoinTotals, HintError, IndexHints, Partial, Segment, SegmentHints, SpentLater};
+use crate::engines::bip30::CoinbaseId;
+use crate::engines::bip30::{Bip30, first_repeated};
+use crate::engines::pass::Counts;
+use crate::engines::pass::Uncovered;
+
+use super::aggregate::{AggregateKind, Aggregator};
+use super::segment::{BlockFacts, Tells};
+use apus_chain::{
+    BlockBytes, BlockHash, HeaderChain, Height, HeightRange, OutPoint, Params, Txid, max_supply,
+};
+
+/// Core's words for what is spent before it can be (Core `consensus/tx_verify.cpp`, `CheckTxInputs`).
+pub(super) const MISSING: &str = "bad-txns-inputs-missingorspent";
+pub(super) const PREMATURE: &str = "bad-txns-premature-spend-of-coinbase";
+
+/// The engine. Shared by all threads; what changes is in [`Segment`]s.
+pub struct SwiftSync {
+    pub(super) params: Params,
+    pub(super) aggregator: Aggregator,
+    pub(super) bip30: Bip30,
+    pub(super) spent_later: Option<SpentLater>,
+    pub(super) tells: Tells,
+}
+
+/// What a finished segment leaves behind.
+pub struct Finished {
+    /// The partial result.
+    pub partial: Partial,
+    /// The surviving coins: records `txid ‖ u32le length ‖ group`, sorted by txid.
+    pub run: Vec<u8>,
+    /// Where the surviving coins are in their blocks: the segment's hints, whatever told them.
+    pub hints: IndexHints,
+    /// The leaves of the Utreexo forest that survive, if they were asked for
+    /// ([`write_live`](apus_utreexo::write_live)).
+    pub leaves: Vec<u8>,
+}
+
+/// Why a segment or a whole run failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SwiftSyncError {
+    /// The hints and the blocks do not fit together.
+    #[error(transparent)]
+    Hints(#[from] HintError),
+    /// A block came twice or does not belong to the segment: a mistake of the caller's.
+    #[error("block {0} is not one that this segment still waits for")]
+    Unexpected(Height),
+    /// Blocks are missing.
+    #[error("the blocks {missing} of the chain up to {stop} were not processed")]
+    Incomplete {
+        /// The first gap.
+        missing: HeightRange,
+        /// The stop height.
+        stop: Height,
+    },
+    /// Blocks are there that do not belong to the run: a mistake of the caller's.
+    #[error("the blocks {surplus} were processed, but a run covers the heights 1 to {stop} alone")]
+    Surplus {
+        /// The first of them.
+        surplus: HeightRange,
+        /// The stop height.
+        stop: Height,
+    },
+    /// The sums differ.
+    #[error(
+        "the aggregate does not balance: the hints leave {created} coins to be spent and the \
+         blocks spend {spent}{}: the hints are wrong for this chain (made for another stop block \
+         or a stale fork, or damaged), or the chain spends a coin twice or one that never was. Get \
+         other hints",
+        if created == spent { ", as many, but not the same ones" } else { "" }
+    )]
+    Unbalanced {
+        /// Outpoints that were created and do not survive.
+        created: u64,
+        /// Outpoints that were spent.
+        spent: u64,
+    },
+    /// The sums of coins differ.
+    #[error(
+        "the coins that the hints leave to be spent, {created}, are not those that blocks spend by their \
+         undo data, {spent}: the hints or the undo data are wrong for this chain, or the chain spends a \
+         coin twice or one that never was. A run without hints (--engine mergesync) needs neither, and \
+         tells of the block, if one is at fault"
+    )]
+    CoinsUnbalanced {
+        /// Coins that were created and do not survive.
+        created: u64,
+        /// Coins that were spent.
+        spent: u64,
+    },
+    /// More bitcoins than subsidies allow.
+    #[error(
+        "the outputs that were never spent add up to {amount} satoshis, more than the {supply} \
+         that all subsidies up to height {stop} allow: the chain creates money"
+    )]
+    Supply {
+        /// Satoshis in coins and unspendable outputs.
+        amount: u128,
+        /// The bound.
+        supply: u64,
+        /// The stop height.
+        stop: Height,
+    },
+    /// A block spends what it has not created yet, or its own coinbase.
+    #[error(
+        "block {height} ({hash}) is invalid: its transaction {tx} spends {outpoint}, {}: {reason}",
+        if *reason == PREMATURE { "which its own coinbase creates" } else { "which the block does \
+        not create before it" }
+    )]
+    Order {
+        /// The block's height.
+        height: Height,
+        /// Its hash.
+        hash: BlockHash,
+        /// Which of its transactions, the coinbase being 0.
+        tx: u32,
+        /// What it spends.
+        outpoint: OutPoint,
+        /// Core's word for it.
+        reason: &'static str,
+    },
+    /// Two coinbases with one txid.
+    #[error(
+        "the coinbases of blocks {first} and {second} have the same id {txid}: BIP-30 allows that \
+         only if the first was spent before the second, which cannot be known out of order"
+    )]
+    DuplicateCoinbase {
+        /// The id.
+        txid: Txid,
+        /// The earlier block.
+        first: Height,
+        /// The later block.
+        second: Height,
+    },
+}
+
+/// A run whose sums balance: the set of surviving coins is the UTXO set at the stop height.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// How much was processed.
+    pub counts: Counts,
+    /// The UTXO set's totals.
+    pub coins: CoinTotals,
+    /// MuHash of the set in internal order, as `gettxoutsetinfo muhash` shows it reversed; where it was asked for
+    /// ([`SwiftSync::with_muhash`]).
+    pub muhash: Option<[u8; 32]>,
+    /// By what it was proven that each coin spent existed and was spent once.
+    pub aggregate: AggregateKind,
+}
+
+impl SwiftSync {
+    /// An engine for the chain given.
+    pub fn new(params: &Params, chain: &HeaderChain, aggregator: Aggregator) -> Self {
+        Self {
+            params: params.clone(),
+            aggregator,
+            bip30: Bip30::new(params, chain),
+            spent_later: None,
+            tells: Tells::default(),
+        }
+    }
+
+    /// To prove the set at a block below the one where the hints stop: `spent` is what the blocks
+    /// between spend. What they create is not asked for, so the hints for them are of no use.
+    #[must_use]
+    pub fn below_hints(self, spent: SpentLater) -> Self {
+        Self { spent_later: Some(spent), ..self }
+    }
+
+    /// To tell the leaves of the Utreexo forest, too.
+    #[must_use]
+    pub fn with_leaves(self, leaves: bool) -> Self {
+        Self { tells: Tells { leaves, ..self.tells }, ..self }
+    }
+
+    /// To tell the set's MuHash, too, which takes up to two microseconds a coin.
+    #[must_use]
+    pub fn with_muhash(self, muhash: bool) -> Self {
+        Self { tells: Tells { muhash, ..self.tells }, ..self }
+    }
+
+    /// Starts a segment, which covers the range of its hints.
+    pub fn begin(&self, hints: SegmentHints) -> Segment {
+        Segment::new(hints, self.aggregator.zero(), self.aggregator.begin(), self.tells)
+    }
+
+    /// Takes one block of the segment. Blocks may come in any order, each once. After an error the
+    /// segment is of no use any more and cannot be finished.
+    pub fn block(
+        &self,
+        segment: &mut Segment,
+        block: &BlockBytes<'_>,
+    ) -> Result<(), SwiftSyncError> {
+        self.block_with_coins(segment, block, &[])
+    }
+
+    /// The same with the coins that the block spends, in their stored form and in the order of its inputs, where
+    /// the aggregate is of whole coins.
+    pub(super) fn block_with_coins(
+        &self,
+        segment: &mut Segment,
+        block: &BlockBytes<'_>,
+        spent: &[&[u8]],
+    ) -> Result<(), SwiftSyncError> {
+        let unspendable = self.params.is_bip30_unspendable(block.height(), &block.hash());
+        let facts = BlockFacts {
+            unspendable,
+            unique: self.bip30.looks_at(block.height()),
+            spent_later: self.spent_later.as_ref(),
+        };
+        segment.block(block, spent, &facts)
+    }
+
+    /// Ends a segment, all of whose blocks must have been given.
+    pub fn finish(&self, segment: Segment) -> Result<Finished, SwiftSyncError> {
+        segment.finish()
+    }
+
+    /// A partial result of nothing, to merge others into.
+    pub fn nothing(&self) -> Partial {
+        Partial::new(HeightRange::new(0, 0), self.aggregator.zero())
+    }
+
+    /// Decides over a whole run: the merged result of heights 1 to `stop`.
+    pub fn conclude(&self, whole: &Partial, stop: Height) -> Result<Verdict, SwiftSyncError> {
+        expect_whole(whole, stop)?;
+        let (created, spent) = (whole.created, whole.counts.inputs);
+        if created != spent || !whole.sums.is_balanced() {
+            return Err(match whole.sums.kind() {
+                AggregateKind::Coins => SwiftSyncError::CoinsUnbalanced { created, spent },
+                _ => SwiftSyncError::Unbalanced { created, spent },
+            });
+        }
+        expect_unique(&whole.coinbases)?;
+        let supply = max_supply(stop, self.params.subsidy_halving_interval);
+        let amount = whole.survivors.amount.saturating_add(whole.unspendable_amount);
+        if amount > u128::from(supply) {
+            return Err(SwiftSyncError::Supply { amount, supply, stop });
+        }
+        Ok(Verdict {
+            counts: whole.counts,
+            coins: whole.survivors,
+            muhash: self.tells.muhash.then(|| whole.muhash.finalize()),
+            aggregate: whole.sums.kind(),
+        })
+    }
+}
+
+/// All heights from 1 to `stop` and no others.
+pub(super) fn expect_whole(whole: &Partial, stop: Height) -> Result<(), SwiftSyncError> {
+    whole.covered.expect_up_to(stop).map_err(|difference| match difference {
+        Uncovered::Missing(missing) => SwiftSyncError::Incomplete { missing, stop },
+        Uncovered::Surplus(surplus) => SwiftSyncError::Surplus { surplus, stop },
+    })
+}
+
+pub(super) fn expect_unique(coinbases: &[CoinbaseId]) -> Result<(), SwiftSyncError> {
+    match first_repeated(coinbases) {
+        Some((first, second)) => Err(SwiftSyncError::DuplicateCoinbase {
+            txid: first.txid,
+            first: first.height,
+            second: second.height,
+        }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,262 @@
+//! [`BlockCoins`]: the coins that a block makes and spends, by the block and what is told of it.
+//!
+//! An input spends an output of an earlier transaction of its own block, or what the next leaf tells. An output of the
+//! block that was spent before or cannot be spent is no coin, and neither is what no leaf is left for: such an
+//! input has none, and no input after it is looked at by any rule. Leaves are proved all the same.
+
+use apus_chain::{
+    BlockBytes, BlockHash, CoinRef, HeaderChain, Height, InputView, OutPoint, Params, Reader,
+    WitnessView, is_unspendable,
+};
+use apus_engine::connect::coins_of;
+use apus_engine::tx_table::TxTable;
+use apus_utreexo::{CompactLeaf, Leaf, LeafDataError, Proof, ProofBytesError, ProofError, Spender};
+
+/// Why what is told of a block is of no use.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EntryError {
+    /// It does not begin with a proof.
+    #[error(transparent)]
+    Bytes(#[from] ProofBytesError),
+    /// A leaf is none.
+    #[error("leaf {leaf}, for transaction {tx}, input {vin} ({outpoint}): {fault}")]
+    Leaf {
+        /// Which leaf, counted from 0.
+        leaf: usize,
+        /// The transaction that spends it.
+        tx: usize,
+        /// Its input.
+        vin: usize,
+        /// What it spends.
+        outpoint: OutPoint,
+        /// What is wrong.
+        fault: LeafFault,
+    },
+    /// More leaves than the block can spend.
+    #[error(
+        "they are of {leaves} coins, and the block spends {needed} that it does not make itself"
+    )]
+    Surplus {
+        /// Leaves.
+        leaves: usize,
+        /// Inputs that need one.
+        needed: usize,
+    },
+    /// Bytes behind the last leaf.
+    #[error("{count} bytes are left over at byte {offset}")]
+    Trailing {
+        /// Where they begin.
+        offset: usize,
+        /// How many.
+        count: usize,
+    },
+    /// The coins are not in the forest with which the block begins.
+    #[error("they do not hold in the forest before it, or its range began with the wrong one: {0}")]
+    Proof(#[from] ProofError),
+}
+
+/// What is wrong with a leaf.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LeafFault {
+    /// It cannot be read.
+    #[error(transparent)]
+    Bytes(#[from] LeafDataError),
+    /// Of no block before the one that spends it.
+    #[error(
+        "the coin would be of block {height}, which is not between block 0 and the one that spends it"
+    )]
+    Height {
+        /// The block's height.
+        height: Height,
+    },
+    /// A script that no input can satisfy.
+    #[error("no input can spend the coin's script, so there is no such coin")]
+    Unspendable,
+    /// A coinbase that a later one overwrote (BIP-30).
+    #[error(
+        "the coin would be of the coinbase of block {height}, which a later one overwrote before it was spent"
+    )]
+    Overwritten {
+        /// The block's height.
+        height: Height,
+    },
+}
+
+/// Where the coin of an input comes from.
+#[derive(Clone, Copy)]
+enum Source {
+    /// Out of its own block: one of those that it makes.
+    Own(u32),
+    /// From one of the leaves.
+    Leaf(u32),
+    Nowhere,
+}
+
+/// An output of the block.
+struct Made<'b> {
+    outpoint: OutPoint,
+    coin: CoinRef<'b>,
+    /// Spent by its own block.
+    own: bool,
+}
+
+/// See the module.
+pub(super) struct BlockCoins<'b> {
+    hash: BlockHash,
+    made: Vec<Made<'b>>,
+    sources: Vec<Source>,
+    leaves: Vec<(OutPoint, CompactLeaf<'b>)>,
+}
+
+/// What a block is read with.
+pub(super) struct Reading<'a, 'b> {
+    pub(super) params: &'a Params,
+    pub(super) chain: &'a HeaderChain,
+    pub(super) block: &'a BlockBytes<'b>,
+    /// To be used anew.
+    pub(super) table: &'a mut TxTable,
+}
+
+impl<'b> BlockCoins<'b> {
+    /// Reads an entry.
+    pub(super) fn read(
+        entry: &'b [u8],
+        reading: Reading<'_, 'b>,
+    ) -> Result<(Proof, Self), EntryError> {
+        let mut reader = Reader::new(entry);
+        let proof = Proof::read(&mut reader)?;
+        let view = reading.block.view();
+        reading.table.clear();
+        let coins = Self {
+            hash: reading.block.hash(),
+            made: Vec::with_capacity(view.output_count()),
+            sources: Vec::with_capacity(view.input_count()),
+            leaves: Vec::with_capacity(proof.targets.len().min(view.input_count())),
+        };
+        let mut walk = Walk { reading, reader, count: proof.targets.len(), needed: 0, coins };
+        walk.block()?;
+        let Walk { reader, count, needed, coins, .. } = walk;
+        if needed < count {
+            return Err(EntryError::Surplus { leaves: count, needed });
+        }
+        match reader.remaining() {
+            0 => Ok((proof, coins)),
+            count => Err(EntryError::Trailing { offset: reader.position(), count }),
+        }
+    }
+
+    /// The coins of its inputs, up to the first that has none.
+    pub(super) fn spent(&self) -> Vec<CoinRef<'_>> {
+        let coin = |source: &Source| match *source {
+            Source::Own(made) => Some(self.made[made as usize].coin),
+            Source::Leaf(leaf) => Some(self.leaves[leaf as usize].1.coin()),
+            Source::Nowhere => None,
+        };
+        self.sources.iter().map_while(coin).collect()
+    }
+
+    /// The leaves that it deletes, and then those that it adds; how many the first are.
+    pub(super) fn leaves<'c>(&'c self, chain: &'c HeaderChain) -> (Vec<Leaf<'c>>, usize) {
+        let mut leaves = Vec::with_capacity(self.leaves.len() + self.made.len());
+        // Each was found to be of a block of the chain when it was read.
+        leaves.extend(self.leaves.iter().filter_map(|(outpoint, leaf)| {
+            let block = chain.hash(leaf.height)?;
+            Some(Leaf { block, outpoint: *outpoint, coin: leaf.coin() })
+        }));
+        let deleted = leaves.len();
+        let added = self.made.iter().filter(|made| !made.own);
+        leaves.extend(added.map(|made| Leaf {
+            block: &self.hash,
+            outpoint: made.outpoint,
+            coin: made.coin,
+        }));
+        (leaves, deleted)
+    }
+}
+
+/// The way over a block and its leaves.
+struct Walk<'a, 'b> {
+    reading: Reading<'a, 'b>,
+    reader: Reader<'b>,
+    /// How many leaves there are.
+    count: usize,
+    /// Inputs that need one, so far.
+    needed: usize,
+    coins: BlockCoins<'b>,
+}
+
+impl<'b> Walk<'_, 'b> {
+    fn block(&mut self) -> Result<(), EntryError> {
+        let height = self.reading.block.height();
+        let mut firsts = Vec::with_capacity(self.reading.block.view().tx_count());
+        for (index, (txid, tx)) in self.reading.block.txs().enumerate() {
+            if index > 0 {
+                for (vin, (input, witness)) in tx.inputs().zip(tx.witnesses()).enumerate() {
+                    let source = self.source((index, vin), &input, &witness, &firsts)?;
+                    self.coins.sources.push(source);
+                }
+            }
+            // A block has fewer outputs than bytes.
+            firsts.push(self.coins.made.len() as u32);
+            self.reading.table.add(txid);
+            let made = coins_of(height, txid, &tx, index == 0);
+            let made = made.map(|(outpoint, coin)| Made { outpoint, coin, own: false });
+            self.coins.made.extend(made);
+        }
+        Ok(())
+    }
+
+    /// Where the coin of an input comes from.
+    fn source(
+        &mut self,
+        at: (usize, usize),
+        input: &InputView<'b>,
+        witness: &WitnessView<'b>,
+        firsts: &[u32],
+    ) -> Result<Source, EntryError> {
+        let outpoint = OutPoint::from_bytes(input.outpoint());
+        if let Some(tx) = self.reading.table.find(&outpoint.txid) {
+            return Ok(self.own(tx, &outpoint, firsts));
+        }
+        self.needed += 1;
+        let leaf = self.coins.leaves.len();
+        if leaf == self.count {
+            return Ok(Source::Nowhere);
+        }
+        let read = self.leaf(&Spender::new(input, witness));
+        let (tx, vin) = at;
+        let found = read.map_err(|fault| EntryError::Leaf { leaf, tx, vin, outpoint, fault })?;
+        self.coins.leaves.push((outpoint, found));
+        Ok(Source::Leaf(leaf as u32))
+    }
+
+    /// An output of an earlier transaction of the block.
+    fn own(&mut self, tx: u32, outpoint: &OutPoint, firsts: &[u32]) -> Source {
+        let first = firsts[tx as usize] as usize;
+        let end = firsts.get(tx as usize + 1).map_or(self.coins.made.len(), |end| *end as usize);
+        let of_tx = &mut self.coins.made[first..end];
+        let found = of_tx.binary_search_by_key(&outpoint.vout, |made| made.outpoint.vout);
+        match found.map(|at| (at, &mut of_tx[at])) {
+            Ok((at, made)) if !made.own => {
+                made.own = true;
+                Source::Own((first + at) as u32)
+            }
+            _ => Source::Nowhere,
+        }
+    }
+
+    fn leaf(&mut self, spender: &Spender<'_>) -> Result<CompactLeaf<'b>, LeafFault> {
+        let leaf = CompactLeaf::read(&mut self.reader, spender)?;
+        let Reading { params, chain, block, .. } = &self.reading;
+        let height = leaf.height;
+        let below = (1..block.height()).contains(&height);
+        let made_by = chain.hash(height).filter(|_| below).ok_or(LeafFault::Height { height })?;
+        if is_unspendable(&leaf.script) {
+            return Err(LeafFault::Unspendable);
+        }
+        if leaf.coinbase && params.is_bip30_unspendable(height, made_by) {
+            return Err(LeafFault::Overwritten { height });
+        }
+        Ok(leaf)
+    }
+}

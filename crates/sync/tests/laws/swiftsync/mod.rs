@@ -1,0 +1,17 @@
+//! SwiftSync under attack: hints, chains and callers that are wrong in every way we could think
+//! of must make a run fail, and right hints must give the right set, however the work is divided.
+
+mod bad_spends;
+mod bip30;
+pub(crate) mod harness;
+mod leaves;
+mod pass_laws;
+mod properties;
+mod right_hints;
+mod segments;
+mod shapes;
+mod snapshot_hints;
+mod spent_later;
+mod supply;
+mod unspendable;
+mod wrong_hints;
