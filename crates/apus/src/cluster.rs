@@ -18,13 +18,13 @@ use crate::sync::command_on;
 use crate::sync::proofs::named;
 use apus_chain::{Network, Params};
 use apus_cluster::{ClusterKey, Coordinator, LinkError, LinkOptions, Overview, RunSeen, Worker};
+use apus_jobs::{
+    ClusterError, Jobs, QueueError, SharedQueue, WorkBlocks, WorkRequest, describe_run, work,
+};
 use apus_p2p::addresses::{NodeAddress, parse_address};
 use apus_p2p::network::NetworkOptions;
 use apus_p2p::transport::TransportChoice;
-use apus_sync::{
-    ClusterError, Event, GivenBlocks, Jobs, Observer, ProofsInput, QueueError, SyncError,
-    WorkBlocks, WorkRequest, describe_run, work,
-};
+use apus_sync::{Event, GivenBlocks, Observer, ProofsInput, SyncError};
 use args::{
     ClusterCommand, KeyArgs, LinkArgs, ObjectsArgs, ServeArgs, StatusArgs, WorkArgs, WorkPeersArgs,
 };
@@ -127,7 +127,9 @@ fn serve(args: &ServeArgs) -> Result<(), Failure> {
     if let Some(address) = args.give_blocks {
         coordinator = coordinator.with_given(given_blocks(args, address));
     }
-    own::beside(args, &options, &coordinator, || command_on(&args.sync, Some(&coordinator)))
+    own::beside(args, &options, &coordinator, || {
+        command_on(&args.sync, Some(&SharedQueue { queue: &coordinator }))
+    })
 }
 
 /// Hands blocks to workers that connect.
@@ -323,11 +325,11 @@ fn take_part(
             Ok(true)
         }
         Err(SyncError::Interrupted) => Err(stopped()),
-        // Its objects went with it while they were fetched.
-        Err(SyncError::Cluster(ClusterError::Queue(QueueError::Object(_)))) if joined.is_over() => {
-            Ok(false)
-        }
-        Err(error) => Err(error.into()),
+        Err(error) => match ClusterError::of(&error) {
+            // Its objects went with it while they were fetched.
+            Some(ClusterError::Queue(QueueError::Object(_))) if joined.is_over() => Ok(false),
+            _ => Err(error.into()),
+        },
     }
 }
 

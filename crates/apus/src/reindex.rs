@@ -60,7 +60,7 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
         kept: DatadirBlocks::All,
         stop: Stop::AtTip,
         bridge: None,
-        queue: None,
+        machines: None,
     })?;
     let start = node.start_command();
     let next = match shunned {

@@ -41,8 +41,8 @@ use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::engines::swiftsync::hints::{BitOrder, HintsOptions};
 use apus_sync::{
     BridgeOptions, COINS, ConnectOptions, DatadirBlocks, Event, FOREST, HINTS, HintedValidity,
-    HintsInput, JobQueue, Memory, Observer, Output, OutputKind, POSITIONS, ProofsInput, Request,
-    SharedQueue, Source, Stop, UseIndex, Warning,
+    HintsInput, Machines, Memory, Observer, Output, OutputKind, POSITIONS, ProofsInput, Request,
+    Source, Stop, UseIndex, Warning,
 };
 use outputs::{folder_outputs, kept_folder, open_output, output_paths};
 use std::path::{Path, PathBuf};
@@ -55,8 +55,8 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
     command_on(args, None)
 }
 
-/// The same with segments that other machines do, where there is a queue.
-pub(crate) fn command_on(args: &SyncArgs, queue: Option<&dyn JobQueue>) -> Result<(), Failure> {
+/// The same with segments that other machines do, where there are some.
+pub(crate) fn command_on(args: &SyncArgs, machines: Option<&dyn Machines>) -> Result<(), Failure> {
     let hints = args.hints.as_ref();
     expect_purpose(args)?;
     expect_engine(args.engine, hints, &args.connect)?;
@@ -100,7 +100,7 @@ pub(crate) fn command_on(args: &SyncArgs, queue: Option<&dyn JobQueue>) -> Resul
         kept: if args.prune { DatadirBlocks::Last } else { DatadirBlocks::All },
         stop: args.stopatheight.map_or(Stop::AtTip, Stop::At),
         bridge: None,
-        queue,
+        machines,
     })?;
     let next = args.out.iter().find_map(|sink| match sink {
         SinkArg::Datadir(path) => {
@@ -264,8 +264,8 @@ pub(crate) struct Job<'a> {
     pub(crate) stop: Stop,
     /// Proofs to make.
     pub(crate) bridge: Option<BridgeJob<'a>>,
-    /// Where segments are given to other machines.
-    pub(crate) queue: Option<&'a dyn JobQueue>,
+    /// Other machines that do segments.
+    pub(crate) machines: Option<&'a dyn Machines>,
 }
 
 /// Where proofs go, and how many blocks a file has.
@@ -304,7 +304,7 @@ impl<'a> Job<'a> {
             kept: DatadirBlocks::All,
             stop: Stop::AtHints,
             bridge: None,
-            queue: None,
+            machines: None,
         }
     }
 }
@@ -497,7 +497,7 @@ fn run_watched(
         folders: &folders,
         muhash: job.muhash,
         bridge,
-        queue: job.queue.map(|queue| SharedQueue { queue, do_job: apus_sync::do_job }),
+        machines: job.machines,
         observer: &renderer,
         interrupt: &interrupt,
     };

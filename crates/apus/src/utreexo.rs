@@ -51,7 +51,7 @@ fn prove(args: &ProveArgs) -> Result<(), Failure> {
         stop: args.stopatheight.map_or(Stop::AtTip, Stop::At),
         proofs: None,
         bridge: Some(BridgeJob { folder: &args.out, every: args.every }),
-        queue: None,
+        machines: None,
     })?;
     print::result(report)
 }

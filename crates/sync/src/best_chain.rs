@@ -5,7 +5,6 @@ use crate::error::{InvalidBlock, NoWayOn, SourceError, SyncError, UsageError};
 use crate::folder::FolderKind;
 use crate::node_tip::NodeTip;
 use crate::progress::{ChainBy, Event, Observer, Phase, Silent};
-use crate::queue::JobQueue;
 use crate::request::{Memory, Request, Source, Stop};
 use crate::source::ChainSource;
 use crate::source::blocksdir::{BlocksDir, UseIndex};
@@ -28,7 +27,7 @@ pub(crate) fn headers<'a>(
     match &request.source {
         Source::Files { blocksdir, use_index: asked } => {
             let dir = Arc::new(files(request, blocksdir, use_index.unwrap_or(*asked))?);
-            if let Some(given) = request.queue().and_then(JobQueue::given) {
+            if let Some(given) = request.machines.and_then(|machines| machines.given()) {
                 given.give(&dir, request.interrupt)?;
             }
             Ok(dir)

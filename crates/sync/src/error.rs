@@ -4,11 +4,9 @@ mod anchored;
 mod beyond;
 mod bridge;
 mod clock;
-mod cluster;
 mod invalid;
 mod io_error;
 mod proofs;
-mod remote;
 mod source;
 mod usage;
 
@@ -16,11 +14,9 @@ pub use anchored::NotAnchored;
 pub use beyond::{Gap, InvalidBlock, Stretch};
 pub use bridge::BridgeError;
 pub use clock::ClockError;
-pub use cluster::{ClusterError, QueueError};
 pub use invalid::InvalidError;
 pub use io_error::IoError;
 pub use proofs::ProofsError;
-pub use remote::{RemoteError, RemoteKind};
 pub use source::SourceError;
 pub use usage::UsageError;
 
@@ -115,18 +111,45 @@ pub enum SyncError {
     /// Scripts are to be run.
     #[error(transparent)]
     Scripts(#[from] ScriptPoolError),
-    /// Another machine found that blocks, or what it was told of them, are at fault.
-    #[error(transparent)]
-    Remote(#[from] Box<RemoteError>),
-    /// Other machines could not do a segment.
-    #[error(transparent)]
-    Cluster(#[from] ClusterError),
+    /// What is built on this crate.
+    #[error("{0}")]
+    Extra(Box<dyn ExtraError>),
     /// A folder that is to be moved could not be locked first.
     #[error(transparent)]
     Lock(#[from] apus_datadir::LockError),
     /// The run was stopped.
     #[error("interrupted; progress is kept, and the same command goes on from here")]
     Interrupted,
+}
+
+/// An error of what is built on this crate, which says itself what it means.
+pub trait ExtraError: std::error::Error + Send + Sync + 'static {
+    /// What it means for the user.
+    fn kind(&self) -> ErrorKind;
+
+    /// What went wrong, in a word for programs.
+    fn class(&self) -> &'static str;
+
+    /// The block that breaks a rule, if that is what is wrong.
+    fn invalid_block(&self) -> Option<InvalidBlock> {
+        None
+    }
+
+    /// Whether hints and blocks do not fit each other.
+    fn is_about_hints(&self) -> bool {
+        false
+    }
+
+    /// Whether no later start may go on from what was computed so far.
+    fn spoils_progress(&self) -> bool {
+        false
+    }
+}
+
+impl<E: ExtraError> From<E> for SyncError {
+    fn from(error: E) -> Self {
+        Self::Extra(Box::new(error))
+    }
 }
 
 /// Why a run cannot go on without a block.
@@ -199,12 +222,12 @@ pub enum NoWayOn {
 
 impl SyncError {
     /// The same, with the reason why the run cannot go on without the block.
-    pub(crate) fn without_way(self, why: NoWayOn) -> Self {
+    pub fn without_way(self, why: NoWayOn) -> Self {
         Self::NoWayOn { error: Box::new(self), why }
     }
 
     /// Whether the best chain that is left parts from what was joined below its end.
-    pub(crate) fn is_below_joined(&self) -> bool {
+    pub fn is_below_joined(&self) -> bool {
         matches!(self, Self::NoWayOn { why: NoWayOn::BelowJoined { .. }, .. })
     }
 
@@ -212,7 +235,7 @@ impl SyncError {
     pub fn is_about_hints(&self) -> bool {
         match self {
             Self::Invalid(error @ InvalidError::Engine(_)) => error.kind() == ErrorKind::Wrong,
-            Self::Remote(error) => error.kind == RemoteKind::Hints,
+            Self::Extra(error) => error.is_about_hints(),
             _ => false,
         }
     }
@@ -221,8 +244,7 @@ impl SyncError {
     pub fn spoils_progress(&self) -> bool {
         match self {
             Self::Invalid(error) => error.spoils_progress(),
-            // Other results of one of the two machines may be wrong as well.
-            Self::Cluster(ClusterError::Differ { .. }) => true,
+            Self::Extra(error) if error.spoils_progress() => true,
             other => other.is_about_hints(),
         }
     }
@@ -243,7 +265,7 @@ impl SyncError {
             error if error.is_about_hints() => "wrong_hints",
             Self::Usage(_) => "usage",
             Self::Invalid(error) if error.kind() == ErrorKind::Invalid => "invalid",
-            Self::Invalid(_) | Self::Remote(_) => "wrong_data",
+            Self::Invalid(_) => "wrong_data",
             Self::Io(_) => "io",
             Self::Source(SourceError::Clock(_)) => "clock",
             Self::Source(_) | Self::Blocks(_) => "blocks",
@@ -253,7 +275,7 @@ impl SyncError {
             Self::Proofs(_) | Self::Bridge(_) => "proofs",
             Self::Chainstate { .. } | Self::Coins(_) => "coins",
             Self::Scripts(_) => "scripts",
-            Self::Cluster(_) => "cluster",
+            Self::Extra(error) => error.class(),
             Self::Lock(_) => "lock",
             Self::Interrupted => "interrupted",
         }
@@ -278,8 +300,7 @@ impl SyncError {
             Self::Snapshot { error: SnapshotError::OtherNetwork { .. }, .. } => ErrorKind::Usage,
             Self::Snapshot { error, .. } => datadir_kind(error.kind()),
             Self::Bridge(error) => error.kind(),
-            Self::Remote(error) => error.kind(),
-            Self::Cluster(error) => error.kind(),
+            Self::Extra(error) => error.kind(),
             Self::Chainstate { error } => chainstate_kind(error),
             Self::Coins(error) => store_kind(error),
             Self::Scripts(ScriptPoolError::NoInterpreter(_)) => ErrorKind::Usage,
@@ -356,7 +377,7 @@ fn store_kind(error: &StoreError) -> ErrorKind {
 }
 
 /// Puts a file's name to an error of the system.
-pub(crate) trait StorageResult<T> {
+pub trait StorageResult<T> {
     /// Names the file `name` of `storage`.
     fn at(self, storage: &dyn Storage, name: &str) -> Result<T, SyncError>;
 }

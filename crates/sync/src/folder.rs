@@ -42,7 +42,7 @@ const MARK_TEXT: &str = "This folder is being written by apus, and not complete 
                          here.\n";
 
 /// Bytes that are free where a folder is.
-pub(crate) fn room(folder: &Path) -> Result<u64, SyncError> {
+pub fn room(folder: &Path) -> Result<u64, SyncError> {
     free_bytes(folder).map_err(at(folder))
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn room(folder: &Path) -> Result<u64, SyncError> {
 ///
 /// # Errors
 /// Where fewer are than are `needed`, so that it is said before hours of work.
-pub(crate) fn expect_room(folder: &Path, needed: u64) -> Result<u64, SyncError> {
+pub fn expect_room(folder: &Path, needed: u64) -> Result<u64, SyncError> {
     let free = room(folder)?;
     if free < needed {
         let folder = folder.display().to_string();
@@ -60,7 +60,7 @@ pub(crate) fn expect_room(folder: &Path, needed: u64) -> Result<u64, SyncError> 
 }
 
 /// Removes a folder with all that is in it, if it is there.
-pub(crate) fn remove_folder(folder: &Path) -> Result<(), SyncError> {
+pub fn remove_folder(folder: &Path) -> Result<(), SyncError> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(at(folder)(error)),
         _ => Ok(()),
@@ -69,7 +69,7 @@ pub(crate) fn remove_folder(folder: &Path) -> Result<(), SyncError> {
 
 /// A folder on its way to its name.
 #[derive(Debug)]
-pub(crate) struct FolderDraft {
+pub struct FolderDraft {
     path: PathBuf,
     draft: PathBuf,
     replace: bool,
@@ -78,7 +78,7 @@ pub(crate) struct FolderDraft {
 
 impl FolderDraft {
     /// Begins a new folder; what an earlier start drafted goes.
-    pub(crate) fn begin(output: &FolderOutput) -> Result<Self, SyncError> {
+    pub fn begin(output: &FolderOutput) -> Result<Self, SyncError> {
         match Self::find(output)? {
             Some(draft) => draft.clear().map(|()| draft),
             None => Self::create(output),
@@ -86,14 +86,14 @@ impl FolderDraft {
     }
 
     /// Goes on with what an earlier start drafted, or begins.
-    pub(crate) fn find_or_begin(output: &FolderOutput) -> Result<Self, SyncError> {
+    pub fn find_or_begin(output: &FolderOutput) -> Result<Self, SyncError> {
         Self::find(output)?.map_or_else(|| Self::create(output), Ok)
     }
 
     /// What an earlier start drafted, if it did: under the draft's name, or under the folder's own
     /// name and still marked, which is taken back. A folder of the draft's name that no run made is
     /// left alone.
-    pub(crate) fn find(output: &FolderOutput) -> Result<Option<Self>, SyncError> {
+    pub fn find(output: &FolderOutput) -> Result<Option<Self>, SyncError> {
         let draft = draft_of(&output.path);
         match expect_draft(output)? {
             Drafted::Marked => {
@@ -150,14 +150,14 @@ impl FolderDraft {
     }
 
     /// Where it is while it is written.
-    pub(crate) fn folder(&self) -> &Path {
+    pub fn folder(&self) -> &Path {
         &self.draft
     }
 
     /// Gives the folder to the owner of its place, and its name, and says where that which was there
     /// went. Everything in it must be durable. It keeps its mark until [`complete`]; the
     /// run that holds the mark keeps others out.
-    pub(crate) fn publish(self) -> Result<(Option<PathBuf>, Mark), SyncError> {
+    pub fn publish(self) -> Result<(Option<PathBuf>, Mark), SyncError> {
         sync_folder(&self.draft)?;
         let occupied = match self.path.symlink_metadata() {
             Err(error) if error.kind() == ErrorKind::NotFound => false,
@@ -249,7 +249,7 @@ pub fn expect_draft(output: &FolderOutput) -> Result<Drafted, SyncError> {
 
 /// The mark of a folder that this run writes, locked as long as this is there.
 #[derive(Debug)]
-pub(crate) struct Mark(FolderLock);
+pub struct Mark(FolderLock);
 
 impl Mark {
     /// Locks the mark in `folder` as `take` does, or fails where another run has it.
@@ -396,7 +396,7 @@ fn free_name(path: &Path) -> Result<PathBuf, SyncError> {
 }
 
 /// Makes the names in a folder durable.
-pub(crate) fn sync_folder(path: &Path) -> Result<(), SyncError> {
+pub fn sync_folder(path: &Path) -> Result<(), SyncError> {
     sync_names_of(path).map_err(at(path))
 }
 
@@ -431,7 +431,7 @@ fn is_empty(path: &Path) -> Result<bool, SyncError> {
 }
 
 /// Puts a path to an error of the system.
-pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> SyncError + use<> {
+pub fn at(path: &Path) -> impl FnOnce(io::Error) -> SyncError + use<> {
     let file = path.display().to_string();
     move |error| SyncError::Io(IoError::Storage { file, error })
 }

@@ -6,53 +6,58 @@ mod best_chain;
 mod bridge;
 pub mod chainman;
 pub mod engines;
-mod error;
-mod folder;
-mod job;
+#[doc(hidden)]
+pub mod error;
+#[doc(hidden)]
+pub mod folder;
+mod machines;
 mod node_tip;
 pub mod numbers;
 mod open_files;
-mod pass;
-mod progress;
+#[doc(hidden)]
+pub mod pass;
+#[doc(hidden)]
+pub mod progress;
 mod proofs;
-mod queue;
-mod random;
-mod request;
+#[doc(hidden)]
+pub mod random;
+#[doc(hidden)]
+pub mod request;
 mod run;
-mod runs;
-mod sink;
-mod source;
-mod supply;
+#[doc(hidden)]
+pub mod runs;
+#[doc(hidden)]
+pub mod sink;
+#[doc(hidden)]
+pub mod source;
+#[doc(hidden)]
+pub mod supply;
 mod taker;
 mod verify;
-mod warning;
-mod workdir;
-mod worker;
+#[doc(hidden)]
+pub mod warning;
+#[doc(hidden)]
+pub mod workdir;
 
 pub use engines::mergesync::disk_bytes as mergesync_disk_bytes;
 pub use error::{
-    BridgeError, ClockError, ClusterError, ErrorKind, Gap, InvalidBlock, InvalidError, IoError,
-    NoWayOn, NotAnchored, ProofsError, QueueError, RemoteError, RemoteKind, SourceError, Stretch,
-    SyncError, UsageError,
+    BridgeError, ClockError, ErrorKind, ExtraError, Gap, InvalidBlock, InvalidError, IoError,
+    NoWayOn, NotAnchored, ProofsError, SourceError, Stretch, SyncError, UsageError,
 };
 pub use folder::{BlocksRead, DatadirBlocks, FolderKind, FolderOutput, WrittenFolder};
 pub use folder::{Drafted, draft_of, expect_draft, expect_not_planted, owner_out_of_reach, parent};
 pub use folder::{complete as complete_folders, is_unfinished as is_unfinished_folder};
-pub use job::{JobCopy, JobKey, JobStep};
+pub use machines::{Machines, RootsAround, Segments};
 pub use node_tip::NodeTip;
 pub use open_files::ask_for_open_files;
 pub use progress::{ChainBy, DiskUse, Event, Observer, Phase, Progress, Silent, Worker, Workers};
 pub use progress::{Segment, SegmentState};
 pub use proofs::caches::{CachesFound, CachesRequest, replay_caches};
 pub use proofs::{ProofsMade, ProofsTotals, Surveyed, proofs_files, survey_proofs};
-pub use queue::{
-    AnswerBytes, JobQueue, Jobs, Lease, ObjectPart, ObjectRef, Offer, RunDescription, RunId,
-    WIRE_VERSION, WireError, WorkerSeen, describe_run, reads_as_sent, rest_of_passed_on,
-};
 pub use request::{
-    BridgeOptions, BridgePeers, ConnectOptions, DoJob, Engine, HintedValidity, HintsInput,
-    LAST_BLOCKS, Memory, OpenForest, OpenStore, Outcome, Output, OutputKind, ProofsInput, Request,
-    Scripts, SharedQueue, Source, Stop,
+    BridgeOptions, BridgePeers, ConnectOptions, Engine, HintedValidity, HintsInput, LAST_BLOCKS,
+    Memory, OpenForest, OpenStore, Outcome, Output, OutputKind, ProofsInput, Request, Scripts,
+    Source, Stop,
 };
 pub use run::{
     discard_progress, expect_work_folder, give_up_progress, has_progress, keep_record, run,
@@ -70,7 +75,6 @@ pub use warning::{Unanchored, Warning};
 pub use workdir::names::{
     COINS, ENDED, FOREST, GONE, HINTS, KEPT, LOCK, POSITIONS, RECORD, is_work_file,
 };
-pub use worker::{WorkBlocks, WorkDone, WorkRequest, do_job, work};
 
 /// The interpreter of scripts that this build has.
 pub use apus_engine::script::{NoInterpreter, script_verifier};

@@ -3,15 +3,11 @@
 //! A [`Dispatch`] sees that each segment is done; what it hands over is kept here, and written down
 //! before it takes too much memory or too long to do again.
 
-mod remote;
 mod segment;
 mod threads;
 
-pub(crate) use remote::{
-    Answered, Desk, JobFailure, Remote, SharedRun, Useless, await_closed, open,
-};
-pub(crate) use segment::do_segment;
-pub(crate) use threads::Threads;
+pub use segment::do_segment;
+pub use threads::Threads;
 
 use crate::engines::pass::{PartialResult, Pass, Work};
 use crate::engines::swiftsync::aggregate::Secret;
@@ -30,33 +26,34 @@ use std::time::Instant;
 
 /// Memory that finished segments may take which are in no file yet. More of it spares some files, but segments under
 /// way make better use of it: the longer these are ([`segment_bytes`]), the fewer records there are to hold.
-pub(crate) const fn held_bytes_max(memory_bytes: u64) -> u64 {
+pub const fn held_bytes_max(memory_bytes: u64) -> u64 {
     memory_bytes / 8 * 3
 }
 
 /// What a segment of a pass is told, by its heights.
-pub(crate) type InputOf<'a, P> =
-    dyn Fn(HeightRange) -> Result<<P as Pass>::Input, SyncError> + Sync + 'a;
+pub type InputOf<'a, P> = dyn Fn(HeightRange) -> Result<<P as Pass>::Input, SyncError> + Sync + 'a;
 
 /// A pass with all that its segments need.
-pub(crate) struct Job<'a, P: Pass> {
-    pub(crate) request: &'a Request<'a>,
-    pub(crate) source: &'a dyn ChainSource,
-    pub(crate) pass: &'a P,
-    pub(crate) input: &'a InputOf<'a, P>,
+pub struct Job<'a, P: Pass> {
+    pub request: &'a Request<'a>,
+    pub source: &'a dyn ChainSource,
+    pub pass: &'a P,
+    pub input: &'a InputOf<'a, P>,
     /// The last block whose witnesses are left alone.
-    pub(crate) unseen: Height,
+    pub unseen: Height,
 }
 
 /// What becomes of a segment that is done. Called without one every now and then, too.
-pub(crate) type Take<'t, P> =
-    dyn FnMut(Option<Done<<P as Pass>::Partial>>) -> Result<(), SyncError> + 't;
+pub type Take<'t, P> = TakeDone<'t, <P as Pass>::Partial>;
+
+/// The same by what a segment leaves.
+pub type TakeDone<'t, R> = dyn FnMut(Option<Done<R>>) -> Result<(), SyncError> + 't;
 
 /// What does the segments of a pass: threads here, or other machines.
 ///
 /// # Errors
 /// The lowest segment that fails is the one told, whatever failed first.
-pub(crate) trait Dispatch<P: Pass> {
+pub trait Dispatch<P: Pass> {
     /// Has each segment of `todo` done once, in any order, and gives what it leaves to `take`, on this
     /// thread. It ends early, and without an error, where the run is interrupted.
     fn run(
@@ -69,7 +66,7 @@ pub(crate) trait Dispatch<P: Pass> {
 }
 
 /// Fails where an earlier start planned another run.
-pub(crate) fn expect_same(
+pub fn expect_same(
     request: &Request<'_>,
     earlier: Option<&Plan>,
     identity: &RunIdentity,
@@ -81,11 +78,7 @@ pub(crate) fn expect_same(
 }
 
 /// The last of the blocks up to a height whose scripts are taken for valid; 0 where all are run.
-pub(crate) fn last_assumed(
-    request: &Request<'_>,
-    source: &dyn ChainSource,
-    last: Height,
-) -> Height {
+pub fn last_assumed(request: &Request<'_>, source: &dyn ChainSource, last: Height) -> Height {
     let assumed = request.connect.as_ref().and_then(|connect| connect.assume_valid);
     assumed_by(request, source, assumed).min(last)
 }
@@ -103,19 +96,19 @@ fn assumed_by(
 
 /// Whether blocks that are valid are wanted whole: handed on to a node, or for proofs, which say what of a coin its
 /// spend's witness tells.
-pub(crate) fn needs_blocks(request: &Request<'_>, source: &dyn ChainSource) -> bool {
+pub fn needs_blocks(request: &Request<'_>, source: &dyn ChainSource) -> bool {
     let has_blocks = |output: &FolderOutput| matches!(output.kind, FolderKind::Datadir(_));
     source.keeps_undo() || request.folders.iter().any(has_blocks) || request.bridge.is_some()
 }
 
 /// Whether witnesses may be left alone: the run says so, and nothing depends on them.
-pub(crate) fn may_leave_witnesses(request: &Request<'_>, source: &dyn ChainSource) -> bool {
+pub fn may_leave_witnesses(request: &Request<'_>, source: &dyn ChainSource) -> bool {
     request.leave_witnesses.is_some() && !needs_blocks(request, source)
 }
 
 /// The last block of this chain whose witnesses are left alone, as the earlier start took it, if that was fewer; 0
 /// where all are checked. Peers are not asked for them then.
-pub(crate) fn leave_witnesses(
+pub fn leave_witnesses(
     request: &Request<'_>,
     source: &dyn ChainSource,
     earlier: Option<Height>,
@@ -131,7 +124,7 @@ pub(crate) fn leave_witnesses(
 
 /// The segments of an earlier plan, or the heights from 1 to `last` divided; so many may be in memory at a
 /// time.
-pub(crate) fn segments(
+pub fn segments(
     request: &Request<'_>,
     source: &dyn ChainSource,
     earlier: Option<&Plan>,
@@ -145,7 +138,7 @@ pub(crate) fn segments(
 }
 
 /// The segments of a range, of which so many may be in memory at a time.
-pub(crate) fn divided(
+pub fn divided(
     request: &Request<'_>,
     source: &dyn ChainSource,
     range: HeightRange,
@@ -158,7 +151,7 @@ pub(crate) fn divided(
     let total = range.heights().map(size).sum();
     let bytes =
         segment_bytes(total, request.memory_bytes, request.threads as u64, under_way as u64);
-    let at_the_end = match request.queue() {
+    let at_the_end = match request.machines {
         Some(_) => under_way.max(machines(total, bytes)),
         None => under_way,
     };
@@ -188,14 +181,14 @@ fn segment_bytes(bytes_total: u64, memory_bytes: u64, threads: u64, under_way: u
 
 /// No more segments than these are made of so many bytes of blocks, where their size is left to [`segment_bytes`] and as
 /// many are under way as there are threads.
-pub(crate) fn segments_at_most(block_bytes: u64, memory_bytes: u64, threads: u64) -> u64 {
+pub fn segments_at_most(block_bytes: u64, memory_bytes: u64, threads: u64) -> u64 {
     let bytes = segment_bytes(block_bytes, memory_bytes, threads, threads);
     // The last one of each thread is in quarters, and the last of all, and of those before these, is begun.
     block_bytes / bytes + 3 * threads + 2
 }
 
 /// Goes on with an earlier plan, which must be the same, or makes one.
-pub(crate) fn begin_or_go_on<'w, P: Pass>(
+pub fn begin_or_go_on<'w, P: Pass>(
     request: &Request<'w>,
     earlier: Option<Plan>,
     identity: RunIdentity,
@@ -212,7 +205,7 @@ pub(crate) fn begin_or_go_on<'w, P: Pass>(
 }
 
 /// What all segments come to together.
-pub(crate) fn whole<P: Pass>(
+pub fn whole<P: Pass>(
     pass: &P,
     workdir: &Workdir<'_>,
     done: &[Done<P::Partial>],
@@ -226,7 +219,7 @@ pub(crate) fn whole<P: Pass>(
 }
 
 /// Does the segments that are not `done` yet. All of them, the done ones included, by ascending height.
-pub(crate) fn run<P: Pass>(
+pub fn run<P: Pass>(
     job: &Job<'_, P>,
     dispatch: &dyn Dispatch<P>,
     workdir: &Workdir<'_>,
@@ -385,7 +378,7 @@ impl<'a, P: Pass> Results<'a, P> {
 
 /// Work done so far, by this start and earlier ones.
 #[derive(Default)]
-pub(crate) struct Counters {
+pub struct Counters {
     blocks: AtomicU64,
     bytes: AtomicU64,
     coins: AtomicU64,
@@ -396,19 +389,19 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    pub(crate) fn add(&self, work: Work) {
+    pub fn add(&self, work: Work) {
         self.blocks.fetch_add(work.blocks, Ordering::Relaxed);
         self.bytes.fetch_add(work.bytes, Ordering::Relaxed);
         self.coins.fetch_add(work.coins, Ordering::Relaxed);
     }
 
     /// Of blocks whose sizes are guessed.
-    pub(crate) fn add_weight(&self, weight: u64) {
+    pub fn add_weight(&self, weight: u64) {
         self.weight.fetch_add(weight, Ordering::Relaxed);
     }
 
     /// Of a segment that is done, beside its work.
-    pub(crate) fn finished(&self, partial: &impl PartialResult) {
+    pub fn finished(&self, partial: &impl PartialResult) {
         self.finished_bytes.fetch_add(partial.done().bytes, Ordering::Relaxed);
         self.coins_about.fetch_add(partial.coins_about(), Ordering::Relaxed);
     }

@@ -137,7 +137,7 @@ pub enum SegmentState {
 }
 
 /// How often progress is told.
-pub(crate) const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+pub const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -251,6 +251,6 @@ impl Observer for Silent {
 }
 
 /// Fails where the run is to stop.
-pub(crate) fn stop_if_interrupted(interrupt: &AtomicBool) -> Result<(), SyncError> {
+pub fn stop_if_interrupted(interrupt: &AtomicBool) -> Result<(), SyncError> {
     if interrupt.load(Ordering::Relaxed) { Err(SyncError::Interrupted) } else { Ok(()) }
 }

@@ -3,7 +3,7 @@
 use crate::error::{IoError, SyncError};
 
 /// So many of them.
-pub(crate) fn random_bytes<const N: usize>() -> Result<[u8; N], SyncError> {
+pub fn random_bytes<const N: usize>() -> Result<[u8; N], SyncError> {
     let mut bytes = [0; N];
     match getrandom::fill(&mut bytes) {
         Ok(()) => Ok(bytes),

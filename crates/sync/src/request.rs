@@ -6,22 +6,22 @@ mod memory;
 mod outcome;
 mod stop;
 #[cfg(test)]
-pub(crate) mod testing;
+pub mod testing;
 
 pub use memory::Memory;
 pub use outcome::{Outcome, Scripts};
-pub(crate) use stop::first_of_last;
+pub use stop::first_of_last;
 pub use stop::{LAST_BLOCKS, Stop};
 
 use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::engines::swiftsync::hints::HintsOptions;
 use crate::error::{SyncError, UsageError};
 use crate::folder::FolderOutput;
+use crate::machines::Machines;
 use crate::progress::Observer;
-use crate::queue::{JobQueue, Jobs};
+use crate::source::Search;
 use crate::source::blocksdir::UseIndex;
 use crate::source::peers::Peers;
-use crate::source::{ChainSource, Search};
 use apus_chain::{BlockHash, Params, ScriptVerifier};
 use apus_datadir::BlocksFolder;
 use apus_engine::utxo::forest::ForestStore;
@@ -119,7 +119,7 @@ pub enum Source<'a> {
 
 impl Source<'_> {
     /// Whether going through all files is another way to find the chain.
-    pub(crate) fn may_leave_index(&self) -> bool {
+    pub fn may_leave_index(&self) -> bool {
         matches!(self, Self::Files { use_index: UseIndex::IfPresent, .. })
     }
 }
@@ -188,46 +188,27 @@ pub struct Request<'a> {
     pub muhash: bool,
     /// Proofs to make of what each block spends; for blocks of files, and the engine mergesync.
     pub bridge: Option<BridgeOptions<'a>>,
-    /// Where segments are given to other machines; done by threads of this one where there is none.
-    pub queue: Option<SharedQueue<'a>>,
+    /// Other machines that do the segments; threads of this one where there are none.
+    pub machines: Option<&'a dyn Machines>,
     /// Told what happens.
     pub observer: &'a dyn Observer,
     /// Set from outside to stop the run.
     pub interrupt: &'a AtomicBool,
 }
 
-/// Does a job here, as a machine does it: what reads machines' answers lies below what does their jobs.
-pub type DoJob = fn(&Request<'_>, &dyn Jobs, &dyn ChainSource) -> Result<(), SyncError>;
-
-/// What a run needs to share its segments with other machines.
-#[derive(Clone, Copy)]
-pub struct SharedQueue<'a> {
-    /// Where jobs go and answers come from.
-    pub queue: &'a dyn JobQueue,
-    /// Does a job that a machine refused: [`do_job`](crate::do_job).
-    pub do_job: DoJob,
-}
-
-impl<'a> Request<'a> {
-    /// The queue of a run that machines share.
-    pub(crate) fn queue(&self) -> Option<&'a dyn JobQueue> {
-        self.queue.map(|shared| shared.queue)
-    }
-}
-
 impl Request<'_> {
     /// What a search on the run's threads goes by.
-    pub(crate) fn search(&self) -> Search<'_> {
+    pub fn search(&self) -> Search<'_> {
         Search { threads: self.threads, observer: self.observer, interrupt: self.interrupt }
     }
 
     /// Whether the leaves of the Utreexo forest must be told.
-    pub(crate) fn wants_leaves(&self) -> bool {
+    pub fn wants_leaves(&self) -> bool {
         self.outputs.iter().any(|output| output.kind == OutputKind::Utreexo)
     }
 
     /// What is in the work folder is another run's, which says in which way.
-    pub(crate) fn other_run(&self, what: impl Into<String>) -> SyncError {
+    pub fn other_run(&self, what: impl Into<String>) -> SyncError {
         let (folder, what) = (self.workdir.describe(""), what.into());
         SyncError::Usage(UsageError::OtherRun { folder, what })
     }

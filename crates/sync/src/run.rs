@@ -14,7 +14,6 @@ use crate::engines::utreexo::CoinSums;
 use crate::engines::utreexo::{self, Validated};
 use crate::error::{InvalidError, IoError, SyncError, UsageError};
 use crate::folder::FolderOutput;
-use crate::pass::await_closed;
 use crate::progress::Event;
 use crate::request::{Engine, Outcome, Request, Scripts, Source, Stop};
 use crate::sink::SetInfo;
@@ -44,8 +43,10 @@ pub fn run<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
         peers.store_counts();
     }
     // The next start of a run that was interrupted removes what is left of it.
-    if !matches!(outcome, Err(SyncError::Interrupted)) {
-        await_closed(request);
+    if let Some(machines) = request.machines
+        && !matches!(outcome, Err(SyncError::Interrupted))
+    {
+        machines.closed(request);
     }
     outcome
 }
@@ -57,7 +58,7 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
     }
     let Some(hints) = &request.hints else {
         let engine = match request.engine {
-            None if request.queue.is_some() => Some(Engine::MergeSync),
+            None if request.machines.is_some() => Some(Engine::MergeSync),
             engine => engine,
         };
         if engine == Some(Engine::Utxo) {
@@ -102,7 +103,7 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
 
 /// Fails where other machines are to take part.
 fn expect_one_machine(request: &Request<'_>, what: &'static str) -> Result<(), SyncError> {
-    match request.queue() {
+    match request.machines {
         Some(_) => Err(SyncError::Usage(UsageError::NotOnCluster { what })),
         None => Ok(()),
     }

@@ -16,13 +16,13 @@ mod parts;
 mod reader;
 mod writer;
 
-pub(crate) use cursor::Cursor;
-pub(crate) use form::{Answers, Coins, Form, Leaves, Made, Places, Spent};
-pub(crate) use group::Group;
-pub(crate) use lanes::{Lanes, Lot, Piece};
-pub(crate) use merging::Merging;
-pub(crate) use parts::{divide, divide_sizes};
-pub(crate) use writer::RunWriter;
+pub use cursor::Cursor;
+pub use form::{Answers, Coins, Form, Leaves, Made, Places, Spent};
+pub use group::Group;
+pub use lanes::{Lanes, Lot, Piece};
+pub use merging::Merging;
+pub use parts::{divide, divide_sizes};
+pub use writer::RunWriter;
 
 use crate::engines::pass::RunKind;
 use crate::error::{StorageResult, SyncError};
@@ -33,21 +33,21 @@ use crate::workdir::names::MERGE;
 use apus_chain::Txid;
 use apus_storage::Storage;
 use core::marker::PhantomData;
-pub(crate) use reader::first_record;
+pub use reader::first_record;
 use reader::{IndexedRun, RunReader};
 use std::collections::VecDeque;
 
 /// Records merged between two looks at progress and interruption: some milliseconds.
-pub(crate) const RECORDS_BETWEEN_NEWS: u64 = 1024;
+pub const RECORDS_BETWEEN_NEWS: u64 = 1024;
 
 /// Runs that one merge has open at most: beyond that, longer ones are quicker to read.
 const RUNS_OPEN_MAX: u64 = 512;
 
 /// Takes a record.
-pub(crate) type EachRecord<'a> = dyn FnMut(&[u8]) -> Result<(), SyncError> + 'a;
+pub type EachRecord<'a> = dyn FnMut(&[u8]) -> Result<(), SyncError> + 'a;
 
 /// The records that follow one another in `bytes`, which a merge gave, as txid and group.
-pub(crate) fn records(bytes: &[u8]) -> impl Iterator<Item = (Txid, &[u8])> {
+pub fn records(bytes: &[u8]) -> impl Iterator<Item = (Txid, &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
         let (txid, after) = rest.split_first_chunk::<32>()?;
@@ -59,11 +59,11 @@ pub(crate) fn records(bytes: &[u8]) -> impl Iterator<Item = (Txid, &[u8])> {
 }
 
 /// Is asked now and then whether to go on.
-pub(crate) type GoOn<'a> = dyn Fn() -> Result<(), SyncError> + Sync + 'a;
+pub type GoOn<'a> = dyn Fn() -> Result<(), SyncError> + Sync + 'a;
 
 /// How much a merge may use.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct MergeBudget {
+pub struct MergeBudget {
     /// Runs that are merged in the end, at least 2. Of each a section is in memory. Those that are in memory as a whole
     /// don't count.
     pub fan_in: usize,
@@ -79,7 +79,7 @@ pub(crate) struct MergeBudget {
 
 impl MergeBudget {
     /// Opens as many runs as `bytes` of memory hold sections of. Not all that may be open: some merge two kinds of runs.
-    pub(crate) fn new(bytes: u64) -> Self {
+    pub fn new(bytes: u64) -> Self {
         Self::opening(bytes, runs_open_max() / 2)
     }
 
@@ -90,19 +90,19 @@ impl MergeBudget {
     }
 
     /// The same, where so many threads make runs.
-    pub(crate) fn by(self, threads: usize) -> Self {
+    pub fn by(self, threads: usize) -> Self {
         Self { threads, ..self }
     }
 
     /// The same, where runs that are made on the way may have so much memory in all, if they need it.
-    pub(crate) fn making(self, bytes: u64) -> Self {
+    pub fn making(self, bytes: u64) -> Self {
         let most = runs_open_max().max(self.open as u64);
         let open_max = (bytes / SECTION_BYTES as u64).clamp(self.open as u64, most);
         Self { open_max: open_max as usize, ..self }
     }
 
     /// For threads of which each has all runs open in the end, with so much memory together.
-    pub(crate) fn for_each_of(threads: usize, bytes: u64) -> Self {
+    pub fn for_each_of(threads: usize, bytes: u64) -> Self {
         let of = threads.max(1) as u64;
         let one = Self::opening(bytes / of, runs_open_max() / of);
         let open = one.fan_in * threads.max(1);
@@ -120,7 +120,7 @@ impl MergeBudget {
 
 /// Some of all keys, by the numbers that [`prefix`](crate::workdir::index::prefix) makes of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct KeyRange {
+pub struct KeyRange {
     /// The first.
     pub from: u64,
     /// The one after the last; none where that is the last of all.
@@ -129,16 +129,16 @@ pub(crate) struct KeyRange {
 
 impl KeyRange {
     /// All keys.
-    pub(crate) const ALL: Self = Self { from: 0, until: None };
+    pub const ALL: Self = Self { from: 0, until: None };
 
     /// Between which of 256 lines that are the same for all a key lies. Where parts begin on lines, pieces of records need not
     /// be read for two of them.
-    pub(crate) const fn line_of(prefix: u64) -> u64 {
+    pub const fn line_of(prefix: u64) -> u64 {
         prefix >> 56
     }
 
     /// The same ranges, of which each begins on the line below, unless that one does which is before it.
-    pub(crate) fn on_lines(ranges: Vec<Self>) -> Vec<Self> {
+    pub fn on_lines(ranges: Vec<Self>) -> Vec<Self> {
         let mut from = 0;
         let mut on_line = |range: &Self| {
             let line = Self::line_of(range.from) << 56;
@@ -157,7 +157,7 @@ impl KeyRange {
 }
 
 /// The sections of a run of a segment.
-pub(crate) fn index_of(kind: RunKind, run: &[u8]) -> Index {
+pub fn index_of(kind: RunKind, run: &[u8]) -> Index {
     match kind {
         RunKind::Coins => cut::<Coins>(run),
         RunKind::Made => cut::<Made>(run),
@@ -172,7 +172,7 @@ pub(crate) fn index_of(kind: RunKind, run: &[u8]) -> Index {
 }
 
 /// The sections of records of a form.
-pub(crate) fn cut<F: Form>(run: &[u8]) -> Index {
+pub fn cut<F: Form>(run: &[u8]) -> Index {
     Index::cut(run, SECTION_BYTES, first_record::<F>)
 }
 
@@ -181,7 +181,7 @@ pub(crate) fn cut<F: Form>(run: &[u8]) -> Index {
 /// The names of runs made on the way begin with [`MERGE`]; they are removed at the end, and by
 /// [`Workdir`](crate::workdir::Workdir) after a crash. While they are made, `go_on` is asked every
 /// now and then.
-pub(crate) fn merge_runs<F: Form>(
+pub fn merge_runs<F: Form>(
     storage: &dyn Storage,
     runs: Vec<RunInfo>,
     budget: MergeBudget,
@@ -253,7 +253,7 @@ fn is_merged(run: &RunInfo) -> bool {
 }
 
 /// Merges runs into a longer one, in a file with sections of about so many bytes. All of them are open at once.
-pub(crate) fn merge_into_run<F: Form>(
+pub fn merge_into_run<F: Form>(
     storage: &dyn Storage,
     runs: &[RunInfo],
     section_bytes: usize,
@@ -274,7 +274,7 @@ pub(crate) fn merge_into_run<F: Form>(
 }
 
 /// Runs that may all be open at once.
-pub(crate) struct Runs<'s, F> {
+pub struct Runs<'s, F> {
     storage: &'s dyn Storage,
     runs: Vec<IndexedRun>,
     form: PhantomData<F>,
@@ -282,7 +282,7 @@ pub(crate) struct Runs<'s, F> {
 
 impl<'s, F: Form> Runs<'s, F> {
     /// However many there are. While longer ones are made of them, `go_on` is asked every now and then.
-    pub(crate) fn open(
+    pub fn open(
         storage: &'s dyn Storage,
         runs: Vec<RunInfo>,
         budget: MergeBudget,
@@ -297,19 +297,19 @@ impl<'s, F: Form> Runs<'s, F> {
     }
 
     /// The sections of all.
-    pub(crate) fn sections(&self) -> impl Iterator<Item = &Section> {
+    pub fn sections(&self) -> impl Iterator<Item = &Section> {
         self.runs.iter().flat_map(|run| &run.index.sections)
     }
 
     /// The records of some keys.
-    pub(crate) fn part(&self, keys: KeyRange) -> Result<Merging<'s, F>, SyncError> {
+    pub fn part(&self, keys: KeyRange) -> Result<Merging<'s, F>, SyncError> {
         let storage = self.storage;
         let readers = self.runs.iter().map(|run| RunReader::open(storage, run, keys));
         Merging::of(storage, readers.collect::<Result<Vec<_>, _>>()?.into_iter())
     }
 
     /// Removes what was made on the way.
-    pub(crate) fn close(self) -> Result<(), SyncError> {
+    pub fn close(self) -> Result<(), SyncError> {
         let runs: Vec<RunInfo> = self.runs.into_iter().map(|run| run.info).collect();
         remove_merged(self.storage, &runs)
     }

@@ -5,12 +5,12 @@
 //! drafted is removed by the next attempt.
 
 mod chainstate;
-pub(crate) mod datadir;
-pub(crate) mod folders;
-pub(crate) mod forest;
+pub mod datadir;
+pub mod folders;
+pub mod forest;
 mod kept;
-pub(crate) mod put;
-pub(crate) mod read_back;
+pub mod put;
+pub mod read_back;
 mod set_hash;
 
 pub use chainstate::ReadBack;
@@ -36,7 +36,7 @@ const BATCH_BYTES: usize = 1 << 20;
 
 /// What is known of the set before its first coin.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SetInfo {
+pub struct SetInfo {
     /// The chain.
     pub network: Network,
     /// Height of the block after which this is the UTXO set.
@@ -52,7 +52,7 @@ pub(crate) struct SetInfo {
 }
 
 /// Takes a UTXO set.
-pub(crate) trait CoinSink: Send {
+pub trait CoinSink: Send {
     /// Takes records that a merge gave.
     fn put_records(&mut self, batch: &[u8]) -> Result<(), SyncError> {
         records(batch).try_for_each(|(txid, group)| self.put(txid, group))
@@ -103,7 +103,7 @@ pub(crate) trait CoinSink: Send {
 }
 
 /// What is known of the set after its last coin.
-pub(crate) struct Whole<'a> {
+pub struct Whole<'a> {
     /// Whose threads and memory may be used.
     pub request: &'a Request<'a>,
     /// What was known before.
@@ -113,7 +113,7 @@ pub(crate) struct Whole<'a> {
 }
 
 /// A file that has its name only once it is whole.
-pub(crate) struct Draft<'a> {
+pub struct Draft<'a> {
     storage: &'a dyn Storage,
     name: String,
     draft: String,
@@ -121,7 +121,7 @@ pub(crate) struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     /// Begins the file.
-    pub(crate) fn create(
+    pub fn create(
         storage: &'a dyn Storage,
         name: &str,
     ) -> Result<(Self, Box<dyn StorageFile>), SyncError> {
@@ -131,12 +131,12 @@ impl<'a> Draft<'a> {
     }
 
     /// Adds bytes to the file.
-    pub(crate) fn write(&self, file: &mut dyn StorageFile, bytes: &[u8]) -> Result<(), SyncError> {
+    pub fn write(&self, file: &mut dyn StorageFile, bytes: &[u8]) -> Result<(), SyncError> {
         file.write_all(bytes).at(self.storage, &self.draft)
     }
 
     /// Makes the file durable and gives it its name.
-    pub(crate) fn publish(self, mut file: Box<dyn StorageFile>) -> Result<(), SyncError> {
+    pub fn publish(self, mut file: Box<dyn StorageFile>) -> Result<(), SyncError> {
         file.sync().at(self.storage, &self.draft)?;
         drop(file);
         if self.is_published()? {
@@ -181,7 +181,7 @@ impl<'a> Draft<'a> {
 }
 
 /// `snapshot:FILE`: the set as `dumptxoutset` writes it.
-pub(crate) struct SnapshotSink<'a> {
+pub struct SnapshotSink<'a> {
     draft: Draft<'a>,
     writer: SnapshotWriter<Box<dyn StorageFile>>,
     /// Groups with their txids, written together.
@@ -190,11 +190,7 @@ pub(crate) struct SnapshotSink<'a> {
 
 impl<'a> SnapshotSink<'a> {
     /// Begins the file `name` in `storage`.
-    pub(crate) fn create(
-        storage: &'a dyn Storage,
-        name: &str,
-        set: SetInfo,
-    ) -> Result<Self, SyncError> {
+    pub fn create(storage: &'a dyn Storage, name: &str, set: SetInfo) -> Result<Self, SyncError> {
         let (draft, file) = Draft::create(storage, name)?;
         let header = SnapshotHeader { network: set.network, base_hash: set.base, coins: set.coins };
         let writer = SnapshotWriter::new(file, header).map_err(|e| at_draft(&draft, e))?;
@@ -242,39 +238,39 @@ impl CoinSink for SnapshotSink<'_> {
 
 /// Computes `hash_serialized_3` of the set and counts its coins.
 #[derive(Default)]
-pub(crate) struct HashSink {
+pub struct HashSink {
     hash: HashSerialized3,
     coins: CoinCounter,
 }
 
 /// How many coins there were so far, to be shown.
 #[derive(Clone, Default)]
-pub(crate) struct CoinCounter(Arc<AtomicU64>);
+pub struct CoinCounter(Arc<AtomicU64>);
 
 impl CoinCounter {
-    pub(crate) fn get(&self) -> u64 {
+    pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 impl HashSink {
     /// How many coins were put.
-    pub(crate) fn coins(&self) -> u64 {
+    pub fn coins(&self) -> u64 {
         self.coins.get()
     }
 
     /// The same, to be read while coins come.
-    pub(crate) fn counter(&self) -> CoinCounter {
+    pub fn counter(&self) -> CoinCounter {
         self.coins.clone()
     }
 
     /// The hash in internal order.
-    pub(crate) fn finish(self) -> [u8; 32] {
+    pub fn finish(self) -> [u8; 32] {
         self.hash.finish().0
     }
 
     /// Takes records that a merge gave.
-    pub(crate) fn put_records(&mut self, batch: &[u8]) -> Result<(), SyncError> {
+    pub fn put_records(&mut self, batch: &[u8]) -> Result<(), SyncError> {
         let mut coins = 0;
         for (txid, group) in records(batch) {
             coins += self
@@ -292,7 +288,7 @@ impl HashSink {
 }
 
 /// Gives the coins of one transaction to `each`, and says how many there are.
-pub(crate) fn each_coin(
+pub fn each_coin(
     txid: Txid,
     group: &[u8],
     mut each: impl FnMut(OutPoint, CoinRef<'_>),
@@ -309,18 +305,18 @@ pub(crate) fn each_coin(
 }
 
 /// Computes the set's totals, and its MuHash where that is wanted.
-pub(crate) struct TotalsSink {
+pub struct TotalsSink {
     muhash: Option<Box<MuHashBatch>>,
     stats: UtxoStats,
 }
 
 impl TotalsSink {
-    pub(crate) fn new(muhash: bool) -> Self {
+    pub fn new(muhash: bool) -> Self {
         Self { muhash: muhash.then(Box::default), stats: UtxoStats::default() }
     }
 
     /// Takes records in the order of a snapshot.
-    pub(crate) fn put_records(&mut self, batch: &[u8]) -> Result<(), SyncError> {
+    pub fn put_records(&mut self, batch: &[u8]) -> Result<(), SyncError> {
         for (txid, group) in records(batch) {
             let each = |outpoint: OutPoint, coin: CoinRef<'_>| {
                 if let Some(muhash) = &mut self.muhash {
@@ -335,7 +331,7 @@ impl TotalsSink {
     }
 
     /// The MuHash, that of nothing where it was not wanted, and the totals.
-    pub(crate) fn finish(self) -> (MuHash, CoinTotals) {
+    pub fn finish(self) -> (MuHash, CoinTotals) {
         let UtxoStats { coins, transactions, total_amount, bogosize, .. } = self.stats;
         let totals = CoinTotals { coins, transactions, amount: total_amount, bogosize };
         (self.muhash.map(|it| it.finish()).unwrap_or_default(), totals)

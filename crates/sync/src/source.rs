@@ -5,7 +5,7 @@
 //! receiver checks each and may turn down a copy that is damaged, whereupon the source looks for
 //! another one.
 
-pub(crate) mod blocksdir;
+pub mod blocksdir;
 mod given;
 pub mod peers;
 
@@ -43,7 +43,7 @@ pub struct KeptWhole<'a> {
     /// What is known of them.
     pub blocks: &'a BlockStore,
     /// The data directory that they are in, where it is still to get its name.
-    pub(crate) draft: Option<FolderDraft>,
+    pub draft: Option<FolderDraft>,
 }
 
 /// A place that blocks come from.
@@ -195,7 +195,7 @@ pub trait BlockFetcher {
 const GAP_MAX: Height = 16;
 
 /// Puts ascending heights together.
-pub(crate) fn ranges(heights: impl IntoIterator<Item = Height>) -> Vec<HeightRange> {
+pub fn ranges(heights: impl IntoIterator<Item = Height>) -> Vec<HeightRange> {
     let mut ranges: Vec<HeightRange> = Vec::new();
     for height in heights {
         match ranges.last_mut() {

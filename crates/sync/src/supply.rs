@@ -6,10 +6,10 @@
 //! damaged copy is turned down, a block that comes twice or unasked is passed over, one that never comes is
 //! an error.
 
-pub(crate) mod in_order;
-pub(crate) mod outputs;
+pub mod in_order;
+pub mod outputs;
 mod permits;
-pub(crate) mod ranges;
+pub mod ranges;
 
 use crate::engines::mergesync::{Fingerprint, FingerprintKey, SeenBlock};
 use crate::error::{InvalidBlock, InvalidError, SourceError, SyncError};
@@ -24,7 +24,7 @@ use permits::{Permit, Permits};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What threads need to fetch and check blocks.
-pub(crate) struct Supply<'a> {
+pub struct Supply<'a> {
     params: &'a Params,
     chain: &'a HeaderChain,
     verifier: Option<&'a dyn ScriptVerifier>,
@@ -37,7 +37,7 @@ pub(crate) struct Supply<'a> {
 }
 
 /// Bytes behind a block are passed over, as in Core; a node that hands the record on would send them as well.
-pub(crate) fn expect_no_more(block: &BlockBytes<'_>, raw: &[u8]) -> Result<(), BlockError> {
+pub fn expect_no_more(block: &BlockBytes<'_>, raw: &[u8]) -> Result<(), BlockError> {
     let offset = block.view().raw().len();
     match raw.len() - offset {
         0 => Ok(()),
@@ -47,11 +47,7 @@ pub(crate) fn expect_no_more(block: &BlockBytes<'_>, raw: &[u8]) -> Result<(), B
 
 impl<'a> Supply<'a> {
     /// For a run that leaves the witnesses of blocks up to the height `unseen` alone.
-    pub(crate) fn of(
-        request: &'a Request<'_>,
-        source: &'a dyn ChainSource,
-        unseen: Height,
-    ) -> Self {
+    pub fn of(request: &'a Request<'_>, source: &'a dyn ChainSource, unseen: Height) -> Self {
         Self {
             params: request.params,
             chain: source.chain(),
@@ -65,7 +61,7 @@ impl<'a> Supply<'a> {
 
     /// Where there is no run: blocks are taken for one elsewhere, which leaves the witnesses of those up to the
     /// height `unseen` alone.
-    pub(crate) fn new(
+    pub fn new(
         (params, verifier): (&'a Params, Option<&'a dyn ScriptVerifier>),
         (source, unseen): (&'a dyn ChainSource, Height),
         threads: usize,
@@ -76,20 +72,20 @@ impl<'a> Supply<'a> {
     }
 
     /// A thread's own way to the blocks. Once `halt` is set it ends early.
-    pub(crate) fn walker<'w>(&'w self, halt: &'w AtomicBool) -> Walker<'w> {
+    pub fn walker<'w>(&'w self, halt: &'w AtomicBool) -> Walker<'w> {
         let (fetcher, mut checker) = (self.source.fetcher(halt), BlockChecker::new());
         checker.leave_witnesses(self.unseen);
         Walker { supply: self, fetcher, checker, halt }
     }
 
     /// The right to compute, once it is free.
-    pub(crate) fn permit(&self) -> Permit<'_> {
+    pub fn permit(&self) -> Permit<'_> {
         self.permits.take()
     }
 }
 
 /// One thread's walk over blocks.
-pub(crate) struct Walker<'a> {
+pub struct Walker<'a> {
     supply: &'a Supply<'a>,
     fetcher: Box<dyn BlockFetcher + 'a>,
     checker: BlockChecker,
@@ -102,7 +98,7 @@ type Look<'l> = dyn FnMut(&mut BlockChecker, &[u8], &BlockContext<'_>) -> Result
 
 impl Walker<'_> {
     /// Gives each block of `range` to `each`, in any order. Whether all came; if not, it was halted.
-    pub(crate) fn take(
+    pub fn take(
         &mut self,
         range: HeightRange,
         each: &mut dyn FnMut(&BlockBytes<'_>) -> Result<(), SyncError>,
@@ -118,7 +114,7 @@ impl Walker<'_> {
     }
 
     /// The same, with blocks that last.
-    pub(crate) fn take_owned(
+    pub fn take_owned(
         &mut self,
         range: HeightRange,
         each: &mut dyn FnMut(CheckedBlock) -> Result<(), SyncError>,
@@ -130,7 +126,7 @@ impl Walker<'_> {
     }
 
     /// The same without a check of bytes whose fingerprint was `noted` when they were checked.
-    pub(crate) fn take_again(
+    pub fn take_again(
         &mut self,
         range: HeightRange,
         key: &FingerprintKey,
@@ -228,10 +224,7 @@ fn next_range(mut heights: impl Iterator<Item = Height>) -> Option<HeightRange> 
 }
 
 /// How much there is to be done where the blocks of these heights are taken, as far as it is known.
-pub(crate) fn total(
-    source: &dyn BlockSource,
-    heights: impl Iterator<Item = Height> + Clone,
-) -> Progress {
+pub fn total(source: &dyn BlockSource, heights: impl Iterator<Item = Height> + Clone) -> Progress {
     let blocks_total = heights.clone().count() as u64;
     let sizes: u64 = heights.map(|height| source.block_bytes(height)).sum();
     match source.knows_sizes() {
@@ -241,17 +234,17 @@ pub(crate) fn total(
 }
 
 /// What the blocks of a range add to [`Progress::weight`].
-pub(crate) fn weight_of(source: &dyn BlockSource, range: HeightRange) -> u64 {
+pub fn weight_of(source: &dyn BlockSource, range: HeightRange) -> u64 {
     range.heights().map(|height| weight(source, height)).sum()
 }
 
 /// What a block adds to [`Progress::weight`].
-pub(crate) fn weight(source: &dyn BlockSource, height: Height) -> u64 {
+pub fn weight(source: &dyn BlockSource, height: Height) -> u64 {
     if source.knows_sizes() { 0 } else { source.block_bytes(height) }
 }
 
 /// What a block at `height` is checked against.
-pub(crate) fn context<'a>(
+pub fn context<'a>(
     params: &'a Params,
     chain: &HeaderChain,
     verifier: Option<&'a dyn ScriptVerifier>,

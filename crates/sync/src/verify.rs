@@ -218,7 +218,7 @@ impl Verify<'_> {
             folders: &[],
             muhash: true,
             bridge: None,
-            queue: None,
+            machines: None,
             observer: self.observer,
             interrupt: self.interrupt,
         }

@@ -1,7 +1,6 @@
 //! [`Warning`]: what a user should know of a run that goes on, with what it means for what is written.
 
 use crate::error::{Gap, InvalidBlock};
-use crate::job::JobKey;
 use crate::node_tip::NodeTip;
 use apus_chain::{Height, HeightRange, KnownBlock, ScriptCheckReason, utc};
 use apus_p2p::network::{ClockDoubt, Refused};
@@ -162,51 +161,8 @@ pub enum Warning {
     },
     /// Blocks under hints are taken for valid on the user's word.
     Unanchored(Unanchored),
-    /// A machine could not do a job.
-    WorkerTrouble {
-        /// The machine.
-        worker: String,
-        /// The job.
-        key: JobKey,
-        /// What it says.
-        text: String,
-    },
-    /// What a machine gave for a job is no good.
-    ResultRefused {
-        /// The machine.
-        worker: String,
-        /// The job.
-        key: JobKey,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// An answer came from one who has not the key of the run.
-    AnswerForged {
-        /// To which job.
-        key: JobKey,
-    },
-    /// An object that a machine left for others is gone, or damaged.
-    ObjectLost {
-        /// The job that left it.
-        key: JobKey,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// Second results are waited for, which the machine that gave the first ones cannot give.
-    AuditsWait {
-        /// Of how many jobs.
-        jobs: usize,
-    },
-    /// A run that machines shared is over, and what is left of it could not be removed.
-    NotClosed {
-        /// Why.
-        why: String,
-    },
-    /// The queue is away.
-    QueueAway {
-        /// What it said last.
-        why: String,
-    },
+    /// What is built on this crate has something to say.
+    Extra(String),
 }
 
 impl Warning {
@@ -245,32 +201,7 @@ impl Warning {
 impl Display for Warning {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::WorkerTrouble { worker, key, text } => {
-                write!(f, "{worker} could not do {key}, which goes to another machine: {text}")
-            }
-            Self::ResultRefused { worker, key, why } => write!(
-                f,
-                "the result of {worker} for {key} was refused, and that is done again: {why}"
-            ),
-            Self::AnswerForged { key } => write!(
-                f,
-                "an answer to {key} was not sealed with the key of this run, and counts for nothing: see who else \
-                 reaches the queue"
-            ),
-            Self::ObjectLost { key, why } => {
-                write!(f, "what was left of {key} is lost, and that is done again: {why}")
-            }
-            Self::AuditsWait { jobs } => write!(
-                f,
-                "all jobs of this step are done, and {jobs} of them are to be done by a second machine: the run \
-                 waits for one"
-            ),
-            Self::NotClosed { why } => write!(
-                f,
-                "the run is over, and not all of it could be removed from the queue and the store of objects: {why}. \
-                 Its streams go after 30 days; its folder of objects is yours to remove"
-            ),
-            Self::QueueAway { why } => write!(f, "the queue does not answer, and is waited for: {why}"),
+            Self::Extra(text) => f.write_str(text),
             Self::NoIndex { why } => {
                 write!(f, "the block index is of no use, so all files are gone through: {why}")
             }

@@ -5,16 +5,16 @@
 //! So a segment is either done or not, whenever the power goes. Nothing else in the folder counts:
 //! what else a crash left is removed by the next start. Formats: `docs/formats/workdir.md`.
 
-pub(crate) mod index;
-pub(crate) mod invalid;
-pub(crate) mod names;
-pub(crate) mod plan;
-pub(crate) mod record;
-pub(crate) mod sealed;
+pub mod index;
+pub mod invalid;
+pub mod names;
+pub mod plan;
+pub mod record;
+pub mod sealed;
 mod segment;
 mod store;
 
-pub(crate) use segment::{Done, Held, RunInfo, SegmentsOf, runs_of};
+pub use segment::{Done, Held, RunInfo, SegmentsOf, runs_of};
 
 use crate::engines::pass::{PartialResult, Pass, RunKind};
 use crate::error::{IoError, StorageResult, SyncError, UsageError};
@@ -38,7 +38,7 @@ const PLAN_BYTES_MAX: u64 = 64 << 20;
 const PARTIAL_BYTES_MAX: u64 = 1 << 30;
 
 /// A folder with a run's progress.
-pub(crate) struct Workdir<'a> {
+pub struct Workdir<'a> {
     storage: &'a dyn Storage,
     /// SHA-256 of the plan: partial results of another plan do not count.
     plan_id: [u8; 32],
@@ -57,7 +57,7 @@ fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 impl<'a> Workdir<'a> {
     /// Reads the plan of an earlier start, if there is one. A folder that holds files which no run
     /// makes, and no plan, is not ours to use. Nor is one whose files only have names as ours have.
-    pub(crate) fn read_plan(storage: &dyn Storage) -> Result<Option<Plan>, SyncError> {
+    pub fn read_plan(storage: &dyn Storage) -> Result<Option<Plan>, SyncError> {
         let names = storage.names().at(storage, "")?;
         if names.iter().any(|name| name == PLAN) {
             let bytes = read_whole(storage, PLAN, PLAN_BYTES_MAX).at(storage, PLAN)?;
@@ -79,30 +79,30 @@ impl<'a> Workdir<'a> {
     }
 
     /// Where it lies.
-    pub(crate) fn storage(&self) -> &'a dyn Storage {
+    pub fn storage(&self) -> &'a dyn Storage {
         self.storage
     }
 
     /// SHA-256 of its plan.
-    pub(crate) fn plan_id(&self) -> &[u8; 32] {
+    pub fn plan_id(&self) -> &[u8; 32] {
         &self.plan_id
     }
 
     /// Removes what an earlier start left that no later one can use: runs merged on the way and
     /// the spilled coins of a snapshot.
-    pub(crate) fn clear_scratch(storage: &'a dyn Storage) -> Result<(), SyncError> {
+    pub fn clear_scratch(storage: &'a dyn Storage) -> Result<(), SyncError> {
         Self { storage, plan_id: [0; 32] }.clear_scratch_but(&HashSet::new())
     }
 
     /// The same, but for what this one goes on from.
-    pub(crate) fn clear_scratch_but(&self, keep: &HashSet<&str>) -> Result<(), SyncError> {
+    pub fn clear_scratch_but(&self, keep: &HashSet<&str>) -> Result<(), SyncError> {
         let is_scratch =
             |name: &str| name.starts_with(MERGE) || name.starts_with(SPILL) || name == JOINED;
         self.remove(|name| is_scratch(name) && !keep.contains(name))
     }
 
     /// Starts a run: makes its plan durable.
-    pub(crate) fn start(storage: &'a dyn Storage, plan: &Plan) -> Result<Self, SyncError> {
+    pub fn start(storage: &'a dyn Storage, plan: &Plan) -> Result<Self, SyncError> {
         let bytes = plan.to_bytes();
         let workdir = Self { storage, plan_id: sha256(&bytes) };
         workdir.remove(|name| name != LOCK && !is_input(name))?;
@@ -112,7 +112,7 @@ impl<'a> Workdir<'a> {
 
     /// Goes on with another plan where some of its segments are done: those, and the folder cleared of
     /// everything else. After a crash on the way they may have to be done again.
-    pub(crate) fn change<P: PartialResult>(
+    pub fn change<P: PartialResult>(
         storage: &'a dyn Storage,
         plan: &Plan,
         done: &[Done<P>],
@@ -134,7 +134,7 @@ impl<'a> Workdir<'a> {
     }
 
     /// Goes on with a run: the finished segments of its pass, and the folder cleared of everything else.
-    pub(crate) fn resume<P: Pass>(
+    pub fn resume<P: Pass>(
         storage: &'a dyn Storage,
         plan: &Plan,
     ) -> Result<(Self, SegmentsOf<P>), SyncError> {
@@ -155,7 +155,7 @@ impl<'a> Workdir<'a> {
 
     /// Forgets what a damaged run is a part of, a finished segment or what came of a join, so that the
     /// next start makes it anew.
-    pub(crate) fn forget(storage: &dyn Storage, run_name: &str) -> Result<(), SyncError> {
+    pub fn forget(storage: &dyn Storage, run_name: &str) -> Result<(), SyncError> {
         let partial = match run_name.starts_with(SPILL) {
             true => JOINED.to_owned(),
             false => partial_of_run(run_name),
@@ -165,14 +165,14 @@ impl<'a> Workdir<'a> {
     }
 
     /// Removes everything that a run made, the plan last.
-    pub(crate) fn discard(storage: &'a dyn Storage) -> Result<(), SyncError> {
+    pub fn discard(storage: &'a dyn Storage) -> Result<(), SyncError> {
         let workdir = Self { storage, plan_id: [0; 32] };
         workdir.remove(|name| name != LOCK && name != PLAN)?;
         workdir.remove(|name| name == PLAN)
     }
 
     /// Removes all but what a run notes of coins that stay on servers: by that a later start goes on from them.
-    pub(crate) fn leave_record(storage: &'a dyn Storage) -> Result<(), SyncError> {
+    pub fn leave_record(storage: &'a dyn Storage) -> Result<(), SyncError> {
         let workdir = Self { storage, plan_id: [0; 32] };
         workdir.remove(|name| ![LOCK, PLAN, RECORD].contains(&name))?;
         workdir.remove(|name| name == PLAN)
@@ -180,7 +180,7 @@ impl<'a> Workdir<'a> {
 
     /// Removes everything that a run made after its verdict was a failure. The plan, and with it
     /// the key, goes first: whatever survives a crash from here on is worth nothing.
-    pub(crate) fn wipe(&self) -> Result<(), SyncError> {
+    pub fn wipe(&self) -> Result<(), SyncError> {
         self.storage.remove(PLAN).at(self.storage, PLAN)?;
         self.storage.sync_names().at(self.storage, "")?;
         self.remove(|name| name != LOCK && !is_download(name))
@@ -188,7 +188,7 @@ impl<'a> Workdir<'a> {
 
     /// Removes what a run made that failed, but for what was downloaded: that is good for the next
     /// one. Tells whether there was such.
-    pub(crate) fn give_up(storage: &'a dyn Storage) -> Result<bool, SyncError> {
+    pub fn give_up(storage: &'a dyn Storage) -> Result<bool, SyncError> {
         let workdir = Self { storage, plan_id: [0; 32] };
         workdir.remove(|name| name != LOCK && name != PLAN && !is_download(name))?;
         workdir.remove(|name| name == PLAN)?;
@@ -197,7 +197,7 @@ impl<'a> Workdir<'a> {
 
     /// Whether the folder has anything that a later start goes on from: what was downloaded, finished
     /// segments, what came of a join, blocks connected. A plan alone is nothing.
-    pub(crate) fn has_progress(storage: &'a dyn Storage) -> bool {
+    pub fn has_progress(storage: &'a dyn Storage) -> bool {
         let is_progress = |name: &String| {
             name.ends_with(".part") || [RECORD, JOINED].contains(&&**name) || is_download(name)
         };
@@ -218,13 +218,13 @@ impl<'a> Workdir<'a> {
     }
 
     /// What to call the file of a segment's partial result in a message.
-    pub(crate) fn describe<P>(&self, done: &Done<P>) -> String {
+    pub fn describe<P>(&self, done: &Done<P>) -> String {
         self.storage.describe(&partial_name(done.range))
     }
 
     /// The bytes of a run, all at once: for those that follow one another. They are read when they are
     /// wanted: those of the whole chain together would fill memory.
-    pub(crate) fn read_run<'r>(&self, run: &'r RunInfo) -> Result<Cow<'r, [u8]>, SyncError> {
+    pub fn read_run<'r>(&self, run: &'r RunInfo) -> Result<Cow<'r, [u8]>, SyncError> {
         if let Some(held) = &run.held {
             return Ok(Cow::Borrowed(&held.bytes));
         }

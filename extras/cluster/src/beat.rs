@@ -1,6 +1,6 @@
 //! [`Beat`]: a machine's sign of life; [`Beats`]: those that came.
 
-use apus_sync::{RunId, WorkerSeen};
+use apus_jobs::{RunId, WorkerSeen};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ pub(crate) struct Doing {
 impl Beat {
     pub(crate) fn new(run: &RunId, worker: &str, segments: u64, mut doing: Vec<Doing>) -> Self {
         doing.truncate(DOING_MAX);
-        let (version, worker) = (apus_sync::WIRE_VERSION, worker.to_owned());
+        let (version, worker) = (apus_jobs::WIRE_VERSION, worker.to_owned());
         Self { version, run: run.name(), worker, segments, doing, waiting: 0 }
     }
 
@@ -63,7 +63,7 @@ impl Beat {
             (bytes.len() <= BEAT_BYTES_MAX).then(|| serde_json::from_slice::<Self>(bytes).ok());
         let fits = |beat: &Self| {
             let is_text = |doing: &Doing| !doing.job.chars().any(char::is_control);
-            beat.version == apus_sync::WIRE_VERSION
+            beat.version == apus_jobs::WIRE_VERSION
                 && crate::names::is_name(&beat.worker)
                 && beat.doing.iter().all(is_text)
         };
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(Beat::from_bytes(&bytes), Some(beat.clone()));
         assert_eq!(beat.doing(), "blocks 5 to 8 (3 done)");
         assert_eq!(Beat::from_bytes(&bytes[1..]), None);
-        let newer = Beat { version: apus_sync::WIRE_VERSION + 1, ..beat.clone() };
+        let newer = Beat { version: apus_jobs::WIRE_VERSION + 1, ..beat.clone() };
         assert_eq!(Beat::from_bytes(&newer.to_bytes()), None);
         let strange = Beat { worker: "\u{1b}[2J".into(), ..beat.clone() };
         assert_eq!(Beat::from_bytes(&strange.to_bytes()), None);

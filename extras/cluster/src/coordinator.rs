@@ -4,10 +4,10 @@ use crate::beat::{BEAT_INTERVAL, Beat, Beats};
 use crate::link::{Link, at, away, from, last};
 use crate::names;
 use crate::options::{LinkError, LinkOptions, chain};
-use apus_sync::{
-    AnswerBytes, GivenBlocks, JobCopy, JobKey, JobQueue, ObjectPart, ObjectRef, QueueError, RunId,
-    WorkerSeen,
+use apus_jobs::{
+    AnswerBytes, JobCopy, JobKey, JobQueue, ObjectPart, ObjectRef, QueueError, RunId, WorkerSeen,
 };
+use apus_sync::GivenBlocks;
 use async_nats::jetstream::consumer::{AckPolicy, pull};
 use async_nats::jetstream::stream::{
     Config, DeleteMessageError, RetentionPolicy, StorageType, Stream,

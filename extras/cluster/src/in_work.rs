@@ -1,7 +1,7 @@
 //! [`InWork`]: which jobs a machine is at.
 
 use crate::beat::{Beat, Doing};
-use apus_sync::{JobCopy, JobKey, RunId};
+use apus_jobs::{JobCopy, JobKey, RunId};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

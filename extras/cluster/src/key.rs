@@ -7,7 +7,7 @@
 //! message is sealed the same each time. To the server a machine shows itself by a third key, of which the server knows the
 //! public half (NATS calls that an nkey).
 
-use apus_sync::WIRE_VERSION;
+use apus_jobs::WIRE_VERSION;
 use nkeys::{KeyPair, KeyPairType};
 use std::fmt;
 

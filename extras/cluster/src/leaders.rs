@@ -5,7 +5,7 @@
 
 use crate::key::ClusterKey;
 use crate::names;
-use apus_sync::RunId;
+use apus_jobs::RunId;
 use async_nats::Client;
 use futures_util::StreamExt;
 use std::collections::HashMap;

@@ -4,7 +4,7 @@ use crate::key::ClusterKey;
 use crate::names;
 use crate::objects::Objects;
 use crate::options::{LinkError, LinkOptions, chain, is_loopback};
-use apus_sync::{ObjectRef, QueueError, RunId};
+use apus_jobs::{ObjectRef, QueueError, RunId};
 use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::{PublishMessage, StreamMessage};
 use async_nats::jetstream::stream::{RawMessageErrorKind, Stream};

@@ -6,7 +6,7 @@
 //! its answer. `apus.beat.RUN`, `apus.lead.RUN`, `apus.ask` and `apus.new` are not stored: signs of life of machines and of the
 //! coordinator, the wish for one, and that a run begins.
 
-use apus_sync::{JobCopy, JobKey, RunId};
+use apus_jobs::{JobCopy, JobKey, RunId};
 
 /// The stream of all runs.
 pub(crate) const RUNS: &str = "apus-runs";

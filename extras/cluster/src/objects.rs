@@ -9,7 +9,7 @@
 mod bucket;
 
 use crate::options::LinkError;
-use apus_sync::{ObjectPart, ObjectRef, QueueError, RunId};
+use apus_jobs::{ObjectPart, ObjectRef, QueueError, RunId};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use object_store::local::LocalFileSystem;

@@ -6,7 +6,7 @@ use crate::link::{Link, away};
 use crate::names;
 use crate::options::{LinkError, LinkOptions};
 use crate::worker::{ClosedRun, RunSeen, runs};
-use apus_sync::{QueueError, RunDescription, RunId, describe_run};
+use apus_jobs::{QueueError, RunDescription, RunId, describe_run};
 use async_nats::jetstream::consumer::{Consumer, pull};
 use futures_util::StreamExt;
 use serde::Serialize;

@@ -8,7 +8,7 @@ use crate::lease::{Leased, Place};
 use crate::link::{Link, away, from};
 use crate::names;
 use crate::options::{LinkError, LinkOptions};
-use apus_sync::{Jobs, ObjectRef, Offer, QueueError, RunId, rest_of_passed_on};
+use apus_jobs::{Jobs, ObjectRef, Offer, QueueError, RunId, rest_of_passed_on};
 use async_nats::Subscriber;
 use async_nats::jetstream::consumer::{Consumer, pull};
 use async_nats::jetstream::message::{AckKind, Message};

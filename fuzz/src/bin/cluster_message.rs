@@ -7,7 +7,7 @@
 #![no_main]
 
 use apus_fuzz::Input;
-use apus_sync::{WIRE_VERSION, reads_as_sent};
+use apus_jobs::{WIRE_VERSION, reads_as_sent};
 use libfuzzer_sys::fuzz_target;
 
 /// What messages begin with (`docs/formats/cluster-wire.md`).

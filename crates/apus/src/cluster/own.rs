@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::interrupt::watch_signals;
 use crate::print;
 use apus_cluster::{Coordinator, LinkOptions, Worker};
-use apus_sync::QueueError;
+use apus_jobs::QueueError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Does a run, and its jobs beside it if that is wanted.

@@ -2,10 +2,11 @@
 
 use crate::world::World;
 use apus_cluster::{JoinedRun, LinkOptions, RunSeen, Worker};
-use apus_sync::{
-    JobKey, Jobs, Lease, ObjectPart, ObjectRef, Offer, QueueError, Silent, SyncError, WorkBlocks,
-    WorkDone, WorkRequest, work,
+use apus_jobs::{
+    JobKey, Jobs, Lease, ObjectPart, ObjectRef, Offer, QueueError, WorkBlocks, WorkDone,
+    WorkRequest, work,
 };
+use apus_sync::{Silent, SyncError};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -4,7 +4,7 @@ use crate::altered::{Alters, beside, link, machine, newest};
 use crate::desk::REGTEST;
 use crate::world::World;
 use apus_cluster::{Coordinator, JoinedRun, Worker};
-use apus_sync::{JobCopy, JobKey, JobQueue, Jobs, Lease, ObjectRef, Offer, RunId};
+use apus_jobs::{JobCopy, JobKey, JobQueue, Jobs, Lease, ObjectRef, Offer, RunId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;

@@ -5,7 +5,7 @@ use crate::desk::MAIN;
 use crate::world::World;
 use apus_chain::HeightRange;
 use apus_cluster::{Coordinator, Worker};
-use apus_sync::{AnswerBytes, JobCopy, JobKey, JobQueue, Jobs, Offer, RunId};
+use apus_jobs::{AnswerBytes, JobCopy, JobKey, JobQueue, Jobs, Offer, RunId};
 use std::time::{Duration, Instant};
 
 /// Waits until the coordinator has seen a sign of life from a machine that takes part in the newest run.

@@ -4,7 +4,7 @@ use crate::altered::{machine, newest};
 use crate::desk::MAIN;
 use crate::world::{Process, World};
 use apus_cluster::JoinedRun;
-use apus_sync::{JobStep, Jobs, Lease, Offer};
+use apus_jobs::{JobStep, Jobs, Lease, Offer};
 use apus_testkit::effort::rounds;
 use apus_testkit::rng::Rng;
 use std::thread::sleep;

@@ -4,7 +4,7 @@ use crate::altered::{link, machine, newest};
 use crate::desk::REGTEST;
 use crate::world::World;
 use apus_cluster::{ClusterKey, Coordinator, LinkOptions, Worker};
-use apus_sync::{JobQueue, Jobs, Offer, RunId};
+use apus_jobs::{JobQueue, Jobs, Offer, RunId};
 use apus_testkit::nats::Outsider;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;

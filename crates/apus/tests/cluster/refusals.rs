@@ -6,7 +6,7 @@ use crate::desk::{Desk, MAIN, REGTEST};
 use crate::world::{Process, World, told};
 use apus_chain::HeightRange;
 use apus_cluster::{Coordinator, Worker};
-use apus_sync::{JobKey, JobQueue, Jobs, Lease, ObjectRef, Offer, RunId, WIRE_VERSION};
+use apus_jobs::{JobKey, JobQueue, Jobs, Lease, ObjectRef, Offer, RunId, WIRE_VERSION};
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{BlockPlan, ChainBuilder, Shape};
 use bitcoin::{Amount, ScriptBuf, TxOut};

@@ -40,7 +40,7 @@ use apus_chain::{CoinSum, CoinSumKey, Height, HeightRange, KnownBlock, ScriptChe
 use apus_engine::script::ScriptPool;
 use apus_engine::utxo::{CoinsStore, ConnectContext, PreparedBlock};
 use fill::{fill, sum_of_base};
-use keeper::Keeper;
+pub use keeper::{Keeper, KeptBlock};
 use std::sync::Arc;
 use std::time::Instant;
 use undo::{put_undo, warn_of_missing};

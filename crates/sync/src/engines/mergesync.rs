@@ -24,7 +24,6 @@ mod asked;
 mod bare;
 mod claims;
 mod disk;
-mod elsewhere;
 mod fingerprint;
 mod gather;
 mod hash;
@@ -42,7 +41,6 @@ mod partial;
 mod pile;
 mod record;
 mod seen;
-mod shared;
 mod spill;
 mod walk;
 
@@ -82,16 +80,20 @@ use crate::workdir::{Done, SegmentsOf, Workdir};
 use apus_chain::{CoinSumKey, Height, HeightRange, KnownBlock, ScriptChecks};
 use apus_engine::script::ScriptPool;
 use apus_storage::Storage;
+use apus_utreexo::Roots;
 pub use disk::disk_bytes;
-pub(crate) use elsewhere::{JudgedBy, PartOptions, join_part, judge_segment};
-use join_runs::{JOINED_RUNS, JoinOptions, join};
-pub(crate) use joined::Joined;
+pub use hash::hash_beside;
+use join_runs::{JOINED_RUNS, join};
+pub use join_runs::{JoinOptions, join_keys};
+pub use joined::Joined;
 use joined::Record;
-use leaf_keys::{LeafCount, LeafKeys};
+use leaf_keys::LeafCount;
+pub use leaf_keys::LeafKeys;
 use merged::Forest;
 pub(crate) use merged::Merged;
 use std::sync::Arc;
 use std::time::Instant;
+pub use walk::refusal;
 use walk::{Judging, Takers, Walk};
 
 /// What became of a chain.
@@ -108,8 +110,10 @@ pub(crate) fn run<'a>(
     request: &'a Request<'_>,
     dir: Arc<dyn ChainSource + 'a>,
 ) -> Result<Joining<'a>, SyncError> {
-    if request.queue.is_some() {
-        shared::expect_shareable(request)?;
+    if request.machines.is_some() {
+        if request.bridge.is_some() {
+            return Err(SyncError::Usage(UsageError::NotOnCluster { what: "making proofs" }));
+        }
     } else if request.engine.is_some() {
         expect_disk(request, &*dir)?;
     }
@@ -241,7 +245,7 @@ fn on_chain<'a>(
     let options = request.connect.as_ref().ok_or(SyncError::Usage(UsageError::NothingToConnect))?;
     let checks = ScriptChecks::new(request.params, dir.chain(), options.assume_valid);
     // Where machines share the run, they run scripts.
-    let any_scripts = request.queue.is_none() && (1..=end).any(|height| checks.needed(height));
+    let any_scripts = request.machines.is_none() && (1..=end).any(|height| checks.needed(height));
     // A build that cannot run scripts leaves nothing behind.
     let pool = any_scripts.then(|| ScriptPool::new(request.threads)).transpose()?;
     let work = Work { request, options, dir: &*dir, checks, pool };
@@ -250,10 +254,10 @@ fn on_chain<'a>(
     let mut bridge = request.bridge.as_ref().map(bridge).transpose()?;
     let started = Instant::now();
     let (workdir, plan, done) = work.plan(end)?;
-    if let Some(queue) = request.queue() {
-        let whole = shared::run(&work, queue, &workdir, &plan)?;
+    if let Some(machines) = request.machines {
+        let whole = machines.merge(&work, &workdir, &plan)?;
         drop(work);
-        let shared::Whole { joined, counts, judged, roots } = whole;
+        let SharedResult { joined, counts, judged, roots } = whole;
         let forest = roots.map(Forest::Known);
         let set = set_of(request, &*dir, end, &joined, counts);
         let unseen = u64::from(plan.identity.unseen.min(end));
@@ -304,18 +308,35 @@ fn set_of(
 }
 
 /// What came of the second walk.
-pub(crate) struct WalkOutcome {
-    pub(crate) scripts: Scripts,
+pub struct WalkOutcome {
+    /// Which scripts were run.
+    pub scripts: Scripts,
     /// The hash of the set, if it was computed meanwhile.
-    hashed: Option<Hashed>,
-    with_blocks: Option<DraftWithBlocks>,
+    pub hashed: Option<Hashed>,
+    /// A data directory with its blocks, without its coins.
+    pub with_blocks: Option<DraftWithBlocks>,
+}
+
+/// What came of a run that other machines did.
+pub struct SharedResult {
+    /// What came of the join.
+    pub joined: Joined,
+    /// How much was processed.
+    pub counts: Counts,
+    /// What came of the second walk.
+    pub judged: WalkOutcome,
+    /// The roots of the Utreexo forest, where they are wanted.
+    pub roots: Option<Roots>,
 }
 
 /// A run on its way.
-struct Work<'a> {
-    request: &'a Request<'a>,
-    options: &'a ConnectOptions<'a>,
-    dir: &'a dyn ChainSource,
+pub struct Work<'a> {
+    /// What is asked for.
+    pub request: &'a Request<'a>,
+    /// How blocks are connected.
+    pub options: &'a ConnectOptions<'a>,
+    /// The chain.
+    pub dir: &'a dyn ChainSource,
     checks: ScriptChecks,
     pool: Option<ScriptPool>,
 }
@@ -337,7 +358,11 @@ impl<'a> Work<'a> {
             stop_hash: dir.chain().hash(end).copied().unwrap_or_default(),
             hints: NO_HINTS,
             aggregate: AggregateKind::None,
-            assumed: shared::assumed(self, end),
+            // By the plan, since what machines answer depends on it.
+            assumed: match request.machines {
+                Some(_) => pass::last_assumed(request, dir, end),
+                None => 0,
+            },
             unseen: pass::leave_witnesses(
                 request,
                 dir,
@@ -605,17 +630,17 @@ fn drop_beside<T: Send + 'static>(request: &Request<'_>, value: T) {
 
 /// The last block that is answered with bare coins: those whose witnesses are left alone, since their scripts are run
 /// by no start of this plan, and none of them is kept.
-pub(crate) fn bare_up_to(plan: &Plan) -> Height {
+pub fn bare_up_to(plan: &Plan) -> Height {
     plan.identity.unseen
 }
 
 /// The key of the run's fingerprints, a part of what is secret in the plan.
-pub(crate) fn fingerprint_key(plan: &Plan) -> FingerprintKey {
+pub fn fingerprint_key(plan: &Plan) -> FingerprintKey {
     FingerprintKey::new(*plan.secret.0.first_chunk().expect("there are more bytes"))
 }
 
 /// The key of its sums of coins, another part.
-pub(crate) fn sum_key(plan: &Plan) -> CoinSumKey {
+pub fn sum_key(plan: &Plan) -> CoinSumKey {
     CoinSumKey::new(*plan.secret.0.last_chunk().expect("there are more bytes"))
 }
 

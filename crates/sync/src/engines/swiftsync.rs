@@ -31,9 +31,9 @@ use crate::engines::pass::Pass;
 use crate::engines::swiftsync::aggregate::{AggregateKind, Aggregator};
 use crate::engines::swiftsync::hints::HintsInfo;
 use crate::error::{InvalidBlock, InvalidError, NoWayOn, SyncError, UsageError};
-use crate::pass::{self, Job, Remote, SharedRun, Threads, expect_same, last_assumed};
+use crate::machines::HintedElsewhere;
+use crate::pass::{self, Job, Threads, expect_same, last_assumed};
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
-use crate::queue::{PassKind, hints as told_hints};
 use crate::request::{HintedValidity, HintsInput, Request, Scripts, Source, Stop};
 use crate::source::ChainSource;
 use crate::source::blocksdir::UseIndex;
@@ -97,7 +97,7 @@ pub(crate) fn prove<'a>(
     let (dir, hints) = chain_and_hints(request, input)?;
     let (stop, at) = (hints.stop, hints.last);
     let above = HeightRange::new(at.height + 1, stop.height + 1);
-    if request.queue.is_some() && !above.is_empty() {
+    if request.machines.is_some() && !above.is_empty() {
         let what = "a folder with the last blocks, of which hints tell nothing,";
         return Err(SyncError::Usage(UsageError::NotOnCluster { what }));
     }
@@ -181,15 +181,10 @@ impl Taking<'_, '_> {
         let input = |range| provider.segment(range);
         let unseen = plan.identity.unseen;
         let job = Job { request, source: dir, pass, input: &input, unseen };
-        let pass = match plan.identity.aggregate {
-            AggregateKind::Coins => PassKind::Fully,
-            _ => PassKind::SwiftSync,
-        };
-        match request.queue() {
-            Some(queue) => {
-                let told = |range| Ok(told_hints::write(&provider.segment(range)?));
-                let remote = Remote { of: SharedRun { queue, pass, plan }, told: &told };
-                pass::run(&job, &remote, workdir, &plan.segments, done)
+        match request.machines {
+            Some(machines) => {
+                let elsewhere = HintedElsewhere { machines, plan };
+                pass::run(&job, &elsewhere, workdir, &plan.segments, done)
             }
             None => pass::run(&job, &Threads, workdir, &plan.segments, done),
         }

@@ -23,9 +23,9 @@ pub use state::{Segment, Utreexo, Verdict};
 use crate::engines::pass::{PartialResult, Pass};
 use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::error::{IoError, NoWayOn, SyncError, UsageError};
-use crate::pass::{self, Job, Remote, SharedRun, Threads, expect_same, last_assumed};
+use crate::machines::ProvenElsewhere;
+use crate::pass::{self, Job, Threads, expect_same, last_assumed};
 use crate::progress::{Event, Phase};
-use crate::queue::{PassKind, proven};
 use crate::request::{OutputKind, ProofsInput, Request, Scripts};
 use crate::sink::forest::draft_roots;
 use crate::source::ChainSource;
@@ -36,8 +36,8 @@ use apus_chain::{Height, HeightRange, KnownBlock};
 use apus_engine::script::ScriptPool;
 use apus_utreexo::Roots;
 use files::ProofFiles;
-pub(crate) use files::ProofFolder;
-pub(crate) use peers::{Asking, PeerProofs};
+pub use files::ProofFolder;
+pub use peers::{Asking, PeerProofs};
 use std::sync::atomic::Ordering;
 
 /// What a run of the engine comes to.
@@ -61,19 +61,19 @@ pub(crate) fn run(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Valida
     request.observer.event(Event::Ended { phase: Phase::Hints, bytes: told.bytes });
     let assumed = plan.identity.assumed;
     // Each thread runs the scripts of the block that it takes; where machines share the run, they do.
-    let runs_scripts = assumed < height && request.queue.is_none();
+    let runs_scripts = assumed < height && request.machines.is_none();
     let scripts = runs_scripts.then(|| ScriptPool::new(0)).transpose()?;
     request.observer.event(Event::Started(Phase::Blocks));
     let before: u64 = done.iter().map(|done| done.partial.counts.bytes).sum();
     let pass = Utreexo::new(request.params, dir.chain(), assumed, scripts);
     let input = |range| told.from.range(range).map_err(|what| no_roots(range, &what));
     let job = Job { request, source: dir, pass: &pass, input: &input, unseen: 0 };
-    let done = match request.queue() {
+    let done = match request.machines {
         None => pass::run(&job, &Threads, &workdir, &plan.segments, done),
-        Some(queue) => {
-            let of = SharedRun { queue, pass: PassKind::Utreexo, plan: &plan };
-            let told = |range| Ok(proven::write(range, told.from.roots(range)));
-            pass::run(&job, &Remote { of, told: &told }, &workdir, &plan.segments, done)
+        Some(machines) => {
+            let roots = |range| told.from.roots(range);
+            let elsewhere = ProvenElsewhere { machines, plan: &plan, roots: &roots };
+            pass::run(&job, &elsewhere, &workdir, &plan.segments, done)
         }
     };
     let done = done.map_err(|error| with_reason(request, error, height))?;
@@ -141,7 +141,7 @@ impl<'a> Told<'a> {
             Some(ProofsInput::Peers(peers)) => {
                 let asking =
                     Asking { network, observer: request.observer, interrupt: request.interrupt };
-                let from = match request.queue() {
+                let from = match request.machines {
                     None => Teller::Peers(Box::new(PeerProofs::connect(peers, asking, chain)?)),
                     Some(_) => Teller::Elsewhere,
                 };
@@ -154,7 +154,7 @@ impl<'a> Told<'a> {
 }
 
 /// The roots of a range cannot be had.
-pub(crate) fn no_roots(range: HeightRange, what: &str) -> SyncError {
+pub fn no_roots(range: HeightRange, what: &str) -> SyncError {
     IoError::Proofs { what: format!("there are no roots around blocks {range}: {what}") }.into()
 }
 

@@ -18,7 +18,7 @@ pub struct NotAnchored {
 
 impl NotAnchored {
     /// Whether it may be otherwise on a chain that goes on further.
-    pub(crate) fn depends_on_chain(&self) -> bool {
+    pub fn depends_on_chain(&self) -> bool {
         matches!(
             self.reason,
             ScriptCheckReason::NotInHeaders

@@ -1,6 +1,6 @@
 //! [`Gap`] and [`InvalidBlock`]: what a chain lacks, and why, to explain where it ends.
 
-use super::{InvalidError, RemoteKind, SyncError};
+use super::{InvalidError, SyncError};
 use crate::engines::in_order::ChainstateError;
 use crate::engines::swiftsync::SwiftSyncError;
 use apus_chain::{BlockHash, Height, KNOTS_CHAIN, KnownBlock};
@@ -51,7 +51,7 @@ pub struct Stretch {
 
 impl Stretch {
     /// Notes one more.
-    pub(crate) fn add(&mut self, height: Option<Height>) {
+    pub fn add(&mut self, height: Option<Height>) {
         self.count += 1;
         self.highest = self.highest.max(height);
     }
@@ -194,10 +194,10 @@ impl Display for InvalidBlock {
 
 impl InvalidBlock {
     /// Why a block is invalid takes no more bytes.
-    pub(crate) const WHY_BYTES_MAX: usize = 1000;
+    pub const WHY_BYTES_MAX: usize = 1000;
 
     /// The block that an error is about, if the error is that a block breaks a rule.
-    pub(crate) fn of(error: &SyncError) -> Option<Self> {
+    pub fn of(error: &SyncError) -> Option<Self> {
         let (block, mut why) = match error {
             SyncError::Invalid(InvalidError::InvalidBlock { height, hash, error }) => {
                 let block = KnownBlock { height: *height, hash: *hash };
@@ -213,10 +213,7 @@ impl InvalidBlock {
                 let block = KnownBlock { height: *height, hash: *hash };
                 (block, format!("its transaction {tx} spends {outpoint} too early [{reason}]"))
             }
-            SyncError::Remote(error) => match &error.kind {
-                RemoteKind::Block(block) => return Some(block.clone()),
-                _ => return None,
-            },
+            SyncError::Extra(error) => return error.invalid_block(),
             SyncError::Chainstate { error } => match &**error {
                 ChainstateError::Invalid { block, error } => (*block, error.with_reason()),
                 _ => return None,

@@ -25,7 +25,7 @@ pub struct ClockError {
 
 impl ClockError {
     /// That no block of a chain is of the future.
-    pub(crate) fn expect_past(chain: &HeaderChain, now: i64) -> Result<(), Self> {
+    pub fn expect_past(chain: &HeaderChain, now: i64) -> Result<(), Self> {
         let Some(height) = chain.first_too_new(now) else { return Ok(()) };
         let hash = chain.hash(height).copied().unwrap_or_default();
         Err(Self {

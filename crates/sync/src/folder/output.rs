@@ -17,7 +17,7 @@ pub struct FolderOutput {
 
 impl FolderOutput {
     /// Whether it is a data directory for a node that prunes.
-    pub(crate) fn is_pruned(&self) -> bool {
+    pub fn is_pruned(&self) -> bool {
         self.kind == FolderKind::Datadir(DatadirBlocks::Last)
     }
 }
@@ -61,7 +61,7 @@ pub struct WrittenFolder {
     /// Where that went which was there before.
     pub moved_to: Option<PathBuf>,
     /// Keeps other runs out of it until this one is over.
-    pub(crate) mark: Arc<Mark>,
+    pub mark: Arc<Mark>,
 }
 
 /// What was read back of a `blocks` folder; all zeros where there was none.

@@ -28,7 +28,7 @@ const DEPTH_MAX: usize = 8;
 
 /// Who has a folder, with which rights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Owner {
+pub(super) struct Owner {
     uid: u32,
     gid: u32,
     /// Mode of folders; as they are where none is to be kept.
@@ -40,7 +40,7 @@ pub(crate) struct Owner {
 impl Owner {
     /// Of what takes the place of `path`: the owner of the folder that is there, otherwise, where root
     /// runs this, that of the folder around. None where that is this process's own.
-    pub(crate) fn of_place(path: &Path) -> io::Result<Option<Self>> {
+    pub(super) fn of_place(path: &Path) -> io::Result<Option<Self>> {
         match path.symlink_metadata() {
             Ok(there) => Ok(Some(Self {
                 uid: there.uid(),
@@ -59,7 +59,7 @@ impl Owner {
     }
 
     /// Gives a folder that this process made, and all in it, to this owner.
-    pub(crate) fn give(&self, folder: &Path) -> io::Result<()> {
+    pub(super) fn give(&self, folder: &Path) -> io::Result<()> {
         self.give_of(geteuid().as_raw(), folder)
     }
 

@@ -7,7 +7,7 @@ use apus_chain::{BlockBytes, Height, HeightRange};
 
 /// Walks over the blocks of a segment and feeds the pass; none where it was halted. `each` is told of the
 /// height and the bytes of each block.
-pub(crate) fn do_segment<P: Pass>(
+pub fn do_segment<P: Pass>(
     pass: &P,
     input: P::Input,
     range: HeightRange,

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 
 /// As many threads as the request and the source ask for.
-pub(crate) struct Threads;
+pub struct Threads;
 
 /// A segment that a worker finished or failed at.
 type Outcome<P> = (HeightRange, Result<Done<<P as Pass>::Partial>, SyncError>);

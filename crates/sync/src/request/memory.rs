@@ -42,7 +42,7 @@ const COINS_BYTES_WHOLE: u64 = 128 << 20;
 
 impl Memory {
     /// Divides the memory of a run.
-    pub(crate) fn of(request: &Request<'_>) -> Self {
+    pub fn of(request: &Request<'_>) -> Self {
         match request.source {
             Source::Files { .. } => Self::with_files(request.memory_bytes, request.threads),
             Source::Peers(_) => Self::with_peers(request.memory_bytes),
@@ -60,7 +60,7 @@ impl Memory {
     }
 
     /// What each of so many threads that read files reads at once.
-    pub(crate) fn reader_bytes(bytes: u64, threads: usize) -> u64 {
+    pub fn reader_bytes(bytes: u64, threads: usize) -> u64 {
         (bytes / (8 * threads as u64)).clamp(256 << 10, 4 << 20)
     }
 

@@ -17,7 +17,7 @@ pub enum Stop {
 
 impl Stop {
     /// The height at which a run on `chain` ends, with hints that stop at `hinted`.
-    pub(crate) fn end(self, hinted: Height, chain: &HeaderChain) -> Height {
+    pub fn end(self, hinted: Height, chain: &HeaderChain) -> Height {
         match self {
             Self::AtHints => hinted,
             Self::At(height) => height,
@@ -26,13 +26,13 @@ impl Stop {
     }
 
     /// The height at which a run without hints ends, or one that goes on above them.
-    pub(crate) fn end_in(self, dir: &dyn ChainSource) -> Result<Height, SyncError> {
+    pub fn end_in(self, dir: &dyn ChainSource) -> Result<Height, SyncError> {
         self.expect_in(dir)?;
         Ok(self.end(dir.chain().tip_height(), dir.chain()))
     }
 
     /// Fails where the chain does not reach up to it.
-    pub(crate) fn expect_in(self, dir: &dyn ChainSource) -> Result<(), SyncError> {
+    pub fn expect_in(self, dir: &dyn ChainSource) -> Result<(), SyncError> {
         let tip = dir.chain().tip_height();
         match self {
             Self::At(stop) if stop > tip => {
@@ -50,7 +50,7 @@ pub const LAST_BLOCKS: Height = 288;
 
 /// The first of the last blocks of a chain that ends at `end`. The genesis block is never among them:
 /// nothing goes back over it.
-pub(crate) fn first_of_last(end: Height) -> Height {
+pub fn first_of_last(end: Height) -> Height {
     (end + 1).saturating_sub(LAST_BLOCKS).max(1)
 }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Over no blocks, by one thread with the least memory.
-pub(crate) fn request<'a>(workdir: &'a dyn Storage, interrupt: &'a AtomicBool) -> Request<'a> {
+pub fn request<'a>(workdir: &'a dyn Storage, interrupt: &'a AtomicBool) -> Request<'a> {
     Request {
         params: Params::of(Network::Regtest),
         source: Source::Files { blocksdir: PathBuf::new().into(), use_index: UseIndex::IfPresent },
@@ -35,7 +35,7 @@ pub(crate) fn request<'a>(workdir: &'a dyn Storage, interrupt: &'a AtomicBool) -
         folders: &[],
         muhash: false,
         bridge: None,
-        queue: None,
+        machines: None,
         observer: &Silent,
         interrupt,
     }

@@ -62,7 +62,7 @@ pub(super) fn write(
         source: request.source.clone(),
         observer: &OfSecondPass(request.observer),
         bridge: None,
-        queue: None,
+        machines: None,
         ..*request
     };
     let run_pass = || {

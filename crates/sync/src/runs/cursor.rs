@@ -7,7 +7,7 @@ use crate::workdir::index::{Section, prefix};
 use core::marker::PhantomData;
 
 /// See the module. Sections are passed as a whole, so few records are looked at where many are taken at a time.
-pub(crate) struct Cursor<'r, F> {
+pub struct Cursor<'r, F> {
     run: &'r [u8],
     /// What was not taken yet begins here.
     at: usize,
@@ -18,13 +18,13 @@ pub(crate) struct Cursor<'r, F> {
 }
 
 impl<'r, F: Form> Cursor<'r, F> {
-    pub(crate) fn new(held: &'r Held) -> Self {
+    pub fn new(held: &'r Held) -> Self {
         let sections = &held.index.sections;
         Self { run: &held.bytes, at: 0, sections, section_start: 0, form: PhantomData }
     }
 
     /// The next records, as far as they begin with lesser numbers.
-    pub(crate) fn below(&mut self, number: u64) -> &'r [u8] {
+    pub fn below(&mut self, number: u64) -> &'r [u8] {
         while let [passed, next, ..] = self.sections
             && next.prefix < number
         {
@@ -43,7 +43,7 @@ impl<'r, F: Form> Cursor<'r, F> {
     }
 
     /// Whether all records were taken.
-    pub(crate) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.at == self.run.len()
     }
 }

@@ -12,7 +12,7 @@ pub(super) const GROUP_BYTES_MAX: u32 = 4_000_000 + 26 * 111_111;
 const MADE_BYTES_MAX: u32 = GROUP_BYTES_MAX + 15 * 111_111;
 
 /// A kind of records, sorted by a key that stands first in them.
-pub(crate) trait Form {
+pub trait Form {
     /// Bytes of the key, in the order of a sort.
     const KEY: usize;
 
@@ -30,7 +30,7 @@ pub(crate) trait Form {
 }
 
 /// Coins of transactions: `txid ‖ u32le length ‖ group`.
-pub(crate) enum Coins {}
+pub enum Coins {}
 
 impl Form for Coins {
     const KEY: usize = 32;
@@ -53,7 +53,7 @@ fn coin_bytes(head: &[u8]) -> Option<usize> {
 }
 
 /// Coins that segments make ([`MadeRecord`](crate::engines::mergesync::MadeRecord)).
-pub(crate) enum Made {}
+pub enum Made {}
 
 impl Form for Made {
     const KEY: usize = 36;
@@ -67,7 +67,7 @@ impl Form for Made {
 }
 
 /// Coins that blocks want ([`SpentRecord`](crate::engines::mergesync::SpentRecord)).
-pub(crate) enum Spent {}
+pub enum Spent {}
 
 impl Form for Spent {
     const KEY: usize = 44;
@@ -80,7 +80,7 @@ impl Form for Spent {
 }
 
 /// Coins that inputs take ([`AnswerRecord`](crate::engines::mergesync::AnswerRecord)).
-pub(crate) enum Answers {}
+pub enum Answers {}
 
 impl Form for Answers {
     const KEY: usize = 8;
@@ -93,7 +93,7 @@ impl Form for Answers {
 }
 
 /// Places of coins that survive: `height ‖ index`, in big-endian.
-pub(crate) enum Places {}
+pub enum Places {}
 
 impl Form for Places {
     const KEY: usize = 8;
@@ -106,7 +106,7 @@ impl Form for Places {
 }
 
 /// Leaves of the Utreexo forest: `place ‖ hash`, the place among all leaves in big-endian.
-pub(crate) enum Leaves {}
+pub enum Leaves {}
 
 impl Form for Leaves {
     const KEY: usize = 8;

@@ -7,7 +7,7 @@ use apus_engine::utxo::CoinBytes;
 
 /// The coins of one transaction while they are gathered.
 #[derive(Default)]
-pub(crate) struct Group {
+pub struct Group {
     txid: Txid,
     coins: Vec<(u32, CoinBytes)>,
     record: Vec<u8>,
@@ -15,7 +15,7 @@ pub(crate) struct Group {
 
 impl Group {
     /// Takes the next coin. Those of one transaction come one after the other.
-    pub(crate) fn take(
+    pub fn take(
         &mut self,
         outpoint: &OutPoint,
         coin: &CoinBytes,
@@ -30,7 +30,7 @@ impl Group {
     }
 
     /// Gives the record away, if there is one.
-    pub(crate) fn hand_on(&mut self, each: &mut EachRecord<'_>) -> Result<(), SyncError> {
+    pub fn hand_on(&mut self, each: &mut EachRecord<'_>) -> Result<(), SyncError> {
         if self.coins.is_empty() {
             return Ok(());
         }

@@ -19,7 +19,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Records that follow one another in a run.
 #[derive(Clone)]
-pub(crate) struct Piece {
+pub struct Piece {
     of: Source,
     range: Range<usize>,
 }
@@ -48,7 +48,7 @@ impl Piece {
     }
 
     /// The records.
-    pub(crate) fn bytes(&self) -> &[u8] {
+    pub fn bytes(&self) -> &[u8] {
         let bytes = match &self.of {
             Source::Section(bytes) => bytes,
             Source::Held(held) => &held.bytes,
@@ -58,14 +58,14 @@ impl Piece {
 }
 
 /// What a thread takes of a run: a piece, and seldom some more of the sections behind it.
-pub(crate) struct Lot {
+pub struct Lot {
     run: usize,
     first: Piece,
     rest: Vec<Piece>,
 }
 
 impl Lot {
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = &Piece> {
+    pub fn pieces(&self) -> impl Iterator<Item = &Piece> {
         std::iter::once(&self.first).chain(&self.rest)
     }
 
@@ -75,14 +75,14 @@ impl Lot {
 }
 
 /// See the module.
-pub(crate) struct Lanes<'s, F: Form> {
+pub struct Lanes<'s, F: Form> {
     runs: Runs<'s, F>,
     lanes: Vec<Lane<F>>,
 }
 
 impl<'s, F: Form> Lanes<'s, F> {
     /// The records from a key on, for so many threads.
-    pub(crate) fn open(runs: Runs<'s, F>, from: u64, threads: usize) -> Result<Self, SyncError> {
+    pub fn open(runs: Runs<'s, F>, from: u64, threads: usize) -> Result<Self, SyncError> {
         let each = (runs.runs.len() / (LANES_EACH * threads)).max(1);
         let numbered = (0..).step_by(each).zip(runs.runs.chunks(each));
         let lanes = numbered.map(|some| Lane::open(runs.storage, some, from));
@@ -95,7 +95,7 @@ impl<'s, F: Form> Lanes<'s, F> {
     ///
     /// # Errors
     /// Where another thread failed, which tells why, it is [`SyncError::Interrupted`].
-    pub(crate) fn take(&self, keys: KeyRange) -> Result<Vec<Lot>, SyncError> {
+    pub fn take(&self, keys: KeyRange) -> Result<Vec<Lot>, SyncError> {
         if keys.until == Some(keys.from) {
             // Of two threads that wait for the same key the wrong one might be first.
             return Ok(Vec::new());
@@ -108,13 +108,13 @@ impl<'s, F: Form> Lanes<'s, F> {
     }
 
     /// What was taken, by ascending key.
-    pub(crate) fn merge(&self, lots: Vec<Lot>) -> Result<Merging<'s, F>, SyncError> {
+    pub fn merge(&self, lots: Vec<Lot>) -> Result<Merging<'s, F>, SyncError> {
         let reader = |lot: Lot| RunReader::of_lot(&self.runs.runs[lot.run], lot);
         Merging::of(self.runs.storage, lots.into_iter().map(reader))
     }
 
     /// Whether all records were taken.
-    pub(crate) fn is_at_end(&mut self) -> Result<bool, SyncError> {
+    pub fn is_at_end(&mut self) -> Result<bool, SyncError> {
         let mut lots = Vec::new();
         for lane in &mut self.lanes {
             let state = lane.state.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -124,7 +124,7 @@ impl<'s, F: Form> Lanes<'s, F> {
     }
 
     /// Removes what was made on the way.
-    pub(crate) fn close(self) -> Result<(), SyncError> {
+    pub fn close(self) -> Result<(), SyncError> {
         self.runs.close()
     }
 }

@@ -13,7 +13,7 @@ use apus_storage::Storage;
 use core::cmp::Ordering;
 
 /// See the module.
-pub(crate) struct Merging<'s, F: Form> {
+pub struct Merging<'s, F: Form> {
     storage: &'s dyn Storage,
     readers: Vec<RunReader<F>>,
     order: Tournament,
@@ -51,12 +51,12 @@ impl<'s, F: Form> Merging<'s, F> {
     }
 
     /// The record that [`next`](Self::next) gave last; none before the first and after the last.
-    pub(crate) fn current(&self) -> Option<&[u8]> {
+    pub fn current(&self) -> Option<&[u8]> {
         self.first().filter(|_| self.begun).map(RunReader::record)
     }
 
     /// The next record; none after the last.
-    pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, SyncError> {
+    pub fn next(&mut self) -> Result<Option<&[u8]>, SyncError> {
         let last = self.order.first();
         if self.begun && self.first().is_some() {
             let is_there = self.readers[last].next(self.storage)?;

@@ -5,15 +5,12 @@ use crate::workdir::index::Section;
 
 /// Divides all keys into at most so many parts, by what sections say of the records that there are. How
 /// keys are spread makes no difference: who makes transactions can choose how their ids begin.
-pub(crate) fn divide<'s>(sections: impl Iterator<Item = &'s Section>, parts: u64) -> Vec<KeyRange> {
+pub fn divide<'s>(sections: impl Iterator<Item = &'s Section>, parts: u64) -> Vec<KeyRange> {
     divide_sizes(sections.map(|section| (section.prefix, section.bytes)), parts)
 }
 
 /// The same by the first bytes of each section and its length alone.
-pub(crate) fn divide_sizes(
-    sections: impl Iterator<Item = (u64, u32)>,
-    parts: u64,
-) -> Vec<KeyRange> {
+pub fn divide_sizes(sections: impl Iterator<Item = (u64, u32)>, parts: u64) -> Vec<KeyRange> {
     let mut sections: Vec<(u64, u32)> = sections.collect();
     sections.sort_unstable();
     let total: u64 = sections.iter().map(|(_, bytes)| u64::from(*bytes)).sum();

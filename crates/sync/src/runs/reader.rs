@@ -237,7 +237,7 @@ impl Input {
 
 /// Length in bytes of the record that some bytes begin with; none where they begin with none, or with less
 /// than its head.
-pub(crate) fn first_record<F: Form>(bytes: &[u8]) -> Option<usize> {
+pub fn first_record<F: Form>(bytes: &[u8]) -> Option<usize> {
     Some(F::HEAD + F::body(bytes.get(..F::HEAD)?)?)
 }
 

@@ -6,7 +6,7 @@ use crate::workdir::index::{Index, Section, checksum};
 use apus_storage::{Storage, StorageFile};
 
 /// A run on its way to a file.
-pub(crate) struct RunWriter<'s> {
+pub struct RunWriter<'s> {
     storage: &'s dyn Storage,
     name: String,
     file: Box<dyn StorageFile>,
@@ -18,7 +18,7 @@ pub(crate) struct RunWriter<'s> {
 
 impl<'s> RunWriter<'s> {
     /// Its sections have about so many bytes.
-    pub(crate) fn create(
+    pub fn create(
         storage: &'s dyn Storage,
         name: String,
         section_bytes: usize,
@@ -28,7 +28,7 @@ impl<'s> RunWriter<'s> {
         Ok(Self { storage, name, file, section_bytes, section, index })
     }
 
-    pub(crate) fn write(&mut self, record: &[u8]) -> Result<(), SyncError> {
+    pub fn write(&mut self, record: &[u8]) -> Result<(), SyncError> {
         if self.section.len() + record.len() > self.section_bytes {
             self.end_section()?;
         }
@@ -47,7 +47,7 @@ impl<'s> RunWriter<'s> {
     }
 
     /// Ends the run. Where it is to be `durable` all of it is but its name.
-    pub(crate) fn finish(mut self, durable: bool) -> Result<RunInfo, SyncError> {
+    pub fn finish(mut self, durable: bool) -> Result<RunInfo, SyncError> {
         self.end_section()?;
         let index = self.index.to_bytes();
         self.file.write_all(&index).at(self.storage, &self.name)?;

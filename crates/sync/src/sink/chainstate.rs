@@ -225,7 +225,7 @@ fn put_record(batch: &mut Vec<u8>, outpoint: OutPoint, coin: &[u8]) {
 }
 
 /// The folder by itself.
-pub(crate) struct ChainstateSink<'a> {
+pub(super) struct ChainstateSink<'a> {
     output: &'a FolderOutput,
     draft: FolderDraft,
     tables: Tables<'a>,
@@ -233,7 +233,7 @@ pub(crate) struct ChainstateSink<'a> {
 
 impl<'a> ChainstateSink<'a> {
     /// Begins the folder.
-    pub(crate) fn create(
+    pub(super) fn create(
         output: &'a FolderOutput,
         place: &'a DirStorage,
         set: SetInfo,

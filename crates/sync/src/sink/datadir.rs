@@ -24,17 +24,17 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 /// Where the blocks and their undo data go.
-pub(crate) fn blocks_folder(datadir: &Path, network: Network) -> PathBuf {
+pub fn blocks_folder(datadir: &Path, network: Network) -> PathBuf {
     chain_folder(datadir, network).join("blocks")
 }
 
 /// Where the coins go.
-pub(crate) fn chainstate_folder(datadir: &Path, network: Network) -> PathBuf {
+pub fn chainstate_folder(datadir: &Path, network: Network) -> PathBuf {
     chain_folder(datadir, network).join("chainstate")
 }
 
 /// Where the index of the blocks goes.
-pub(crate) fn index_folder(datadir: &Path, network: Network) -> PathBuf {
+pub fn index_folder(datadir: &Path, network: Network) -> PathBuf {
     blocks_folder(datadir, network).join("index")
 }
 
@@ -45,13 +45,13 @@ pub(super) fn begin_folder(folder: &Path) -> Result<(), SyncError> {
 }
 
 /// A data directory on its way to its name, which has its blocks already.
-pub(crate) struct DraftWithBlocks {
-    pub(crate) draft: FolderDraft,
-    pub(crate) blocks: BlockStore,
+pub struct DraftWithBlocks {
+    pub draft: FolderDraft,
+    pub blocks: BlockStore,
 }
 
 /// A data directory.
-pub(crate) struct DatadirSink<'a> {
+pub struct DatadirSink<'a> {
     request: &'a Request<'a>,
     dir: &'a dyn ChainSource,
     output: &'a FolderOutput,
@@ -68,7 +68,7 @@ pub(crate) struct DatadirSink<'a> {
 
 impl<'a> DatadirSink<'a> {
     /// Goes on with the directory that has the blocks. Its coins go to `place`.
-    pub(crate) fn create(
+    pub fn create(
         request: &'a Request<'_>,
         dir: &'a dyn ChainSource,
         output: &'a FolderOutput,

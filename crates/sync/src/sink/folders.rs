@@ -12,7 +12,7 @@ use crate::source::ChainSource;
 use apus_storage::DirStorage;
 
 /// Where the coins of each folder go while they are written.
-pub(crate) fn places(request: &Request<'_>) -> Vec<DirStorage> {
+pub fn places(request: &Request<'_>) -> Vec<DirStorage> {
     let place = |output: &FolderOutput| {
         let draft = draft_of(&output.path);
         DirStorage::new(match output.kind {
@@ -27,7 +27,7 @@ pub(crate) fn places(request: &Request<'_>) -> Vec<DirStorage> {
 
 /// Begins all folders that `request` asks for, whose coins go to `places`. The data directory is
 /// `with_blocks`, where the blocks were written while they were connected.
-pub(crate) fn sinks<'a>(
+pub fn sinks<'a>(
     request: &'a Request<'_>,
     dir: &'a dyn ChainSource,
     set: SetInfo,

@@ -7,8 +7,8 @@
 mod segments;
 mod sorted;
 
-pub(crate) use segments::SegmentLeaves;
-pub(crate) use sorted::SortedLeaves;
+pub use segments::SegmentLeaves;
+pub use sorted::SortedLeaves;
 
 use super::Draft;
 use crate::error::{IoError, SyncError};
@@ -24,7 +24,7 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 const TOGETHER: usize = 4096;
 
 /// Where the leaves that survive are.
-pub(crate) trait Parts: Sync {
+pub trait Parts: Sync {
     /// How many parts there are.
     fn count(&self) -> usize;
 
@@ -36,7 +36,7 @@ pub(crate) trait Parts: Sync {
 }
 
 /// The roots that the leaves of all parts lead to.
-pub(crate) fn roots(request: &Request<'_>, parts: &dyn Parts) -> Result<Roots, SyncError> {
+pub fn roots(request: &Request<'_>, parts: &dyn Parts) -> Result<Roots, SyncError> {
     request.observer.event(Event::Started(Phase::Forest));
     let (next, halt, bytes) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicU64::new(0));
     let growing = Growing { request, parts, next, halt, bytes };
@@ -49,7 +49,7 @@ pub(crate) fn roots(request: &Request<'_>, parts: &dyn Parts) -> Result<Roots, S
 }
 
 /// What the threads share.
-pub(crate) struct Growing<'a> {
+pub struct Growing<'a> {
     request: &'a Request<'a>,
     parts: &'a dyn Parts,
     /// The first part that no thread has claimed.
@@ -185,7 +185,7 @@ fn too_many(error: FragmentError) -> SyncError {
 }
 
 /// Writes the roots to a file that has no name yet.
-pub(crate) fn draft_roots<'a>(
+pub fn draft_roots<'a>(
     storage: &'a dyn Storage,
     name: &str,
     roots: &Option<Roots>,

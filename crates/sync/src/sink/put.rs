@@ -30,7 +30,7 @@ const BATCH_BYTES: usize = 64 << 10;
 /// Merges the runs and writes the outputs. The runs are those of coins and of hints; leaves are there where the
 /// roots of the Utreexo forest are wanted.
 /// What was known of the set before comes back, too.
-pub(crate) fn write_out(
+pub fn write_out(
     request: &Request<'_>,
     dir: &dyn ChainSource,
     workdir: &Workdir<'_>,
@@ -75,7 +75,7 @@ pub(crate) fn write_out(
 }
 
 /// Has the next start make again what a run of the work folder is a part of that turned out to be damaged.
-pub(crate) fn forget_damaged(workdir: &dyn Storage, error: &SyncError) {
+pub fn forget_damaged(workdir: &dyn Storage, error: &SyncError) {
     if let SyncError::Io(IoError::RunDamaged { run, .. }) = error {
         // Whether or not this works, the error to tell is the damage.
         let _ = Workdir::forget(workdir, run);
@@ -101,7 +101,7 @@ fn draft_hints<'a>(
 }
 
 /// Gives the records of all runs to `each`, in the order of a snapshot.
-pub(crate) fn merge_all(
+pub fn merge_all(
     request: &Request<'_>,
     runs: Vec<RunInfo>,
     each: &mut EachRecord<'_>,
@@ -112,7 +112,7 @@ pub(crate) fn merge_all(
 }
 
 /// Where the records of a set come from, in the order of a snapshot.
-pub(crate) enum Records<'r> {
+pub enum Records<'r> {
     /// Out of some runs, which are merged.
     Runs(Vec<RunInfo>),
     /// The caller gives them.
@@ -123,9 +123,7 @@ pub(crate) enum Records<'r> {
 type Give<'r> = dyn FnOnce(&mut EachRecord<'_>) -> Result<(), SyncError> + 'r;
 
 impl<'r> Records<'r> {
-    pub(crate) fn given(
-        give: impl FnOnce(&mut EachRecord<'_>) -> Result<(), SyncError> + 'r,
-    ) -> Self {
+    pub fn given(give: impl FnOnce(&mut EachRecord<'_>) -> Result<(), SyncError> + 'r) -> Self {
         Self::Given(Box::new(give))
     }
 
@@ -137,11 +135,11 @@ impl<'r> Records<'r> {
     }
 }
 
-pub(crate) type Sinks<'a> = Vec<Box<dyn CoinSink + 'a>>;
+pub type Sinks<'a> = Vec<Box<dyn CoinSink + 'a>>;
 
 /// The MuHash of a set that is handed out.
 #[derive(Clone, Copy)]
-pub(crate) enum SetMuHash {
+pub enum SetMuHash {
     /// It was computed as the coins were counted, if it is wanted.
     Known(Option<[u8; 32]>),
     /// To be computed on the way, if it is wanted, with the totals.
@@ -150,17 +148,17 @@ pub(crate) enum SetMuHash {
 
 /// What the set's hash is, and of how many coins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Hashed {
-    pub(crate) hash_serialized_3: [u8; 32],
-    pub(crate) coins: u64,
+pub struct Hashed {
+    pub hash_serialized_3: [u8; 32],
+    pub coins: u64,
 }
 
 /// What is known of a set before it is handed out.
 #[derive(Clone, Copy)]
-pub(crate) struct KnownOfSet {
-    pub(crate) muhash: SetMuHash,
+pub struct KnownOfSet {
+    pub muhash: SetMuHash,
     /// None where it is to be computed on the way.
-    pub(crate) hashed: Option<Hashed>,
+    pub hashed: Option<Hashed>,
 }
 
 impl From<SetMuHash> for KnownOfSet {
@@ -170,20 +168,20 @@ impl From<SetMuHash> for KnownOfSet {
 }
 
 /// A set that was handed out.
-pub(crate) struct Put {
-    pub(crate) hash_serialized_3: [u8; 32],
+pub struct Put {
+    pub hash_serialized_3: [u8; 32],
     /// There where it is wanted.
-    pub(crate) muhash: Option<[u8; 32]>,
+    pub muhash: Option<[u8; 32]>,
     /// The totals, where they were to be computed; else zeros.
-    pub(crate) totals: CoinTotals,
-    pub(crate) folders: Vec<WrittenFolder>,
+    pub totals: CoinTotals,
+    pub folders: Vec<WrittenFolder>,
     /// The roots of the Utreexo forest, where they were asked for.
-    pub(crate) utreexo: Option<Roots>,
+    pub utreexo: Option<Roots>,
 }
 
 /// Hands a whole set to its hash and all sinks, and publishes these once it is the one that was
 /// announced.
-pub(crate) fn put_set(
+pub fn put_set(
     request: &Request<'_>,
     set: SetInfo,
     mut sinks: Sinks<'_>,

@@ -23,7 +23,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Reads back the `blocks` folder of the chain up to the height `last`, of which so many `transactions`
 /// were processed, without the first block's. `spent` is for the blocks that have undo data.
-pub(crate) fn read_blocks_back(
+pub fn read_blocks_back(
     request: &Request<'_>,
     chain: &HeaderChain,
     folder: &Path,
@@ -63,7 +63,7 @@ pub(crate) fn read_blocks_back(
 /// Makes whole what the source keeps of the blocks, which is no folder of the run's, and reads it back.
 /// The blocks belong to the first of `folders`, a chainstate that they lie beside. Where they are not as
 /// they should be, the index goes, so that no node believes it.
-pub(crate) fn complete(
+pub fn complete(
     request: &Request<'_>,
     dir: &dyn ChainSource,
     set: SetInfo,
@@ -85,7 +85,7 @@ pub(crate) fn complete(
 }
 
 /// Reads back blocks that the source kept, with their index, which goes again where something is wrong.
-pub(crate) fn read_kept_back(
+pub fn read_kept_back(
     request: &Request<'_>,
     dir: &dyn ChainSource,
     KeptWhole { folder, blocks, .. }: &KeptWhole<'_>,

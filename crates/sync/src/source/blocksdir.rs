@@ -82,7 +82,7 @@ pub enum UseIndex {
 
 impl UseIndex {
     /// Whether only blocks count that the node connected.
-    pub(crate) const fn is_of_node(self) -> bool {
+    pub const fn is_of_node(self) -> bool {
         matches!(self, Self::Connected { .. } | Self::Stated(_))
     }
 }
@@ -109,7 +109,7 @@ impl BlocksDir {
     }
 
     /// The same, as if these blocks, and so all that descend from them, were not there.
-    pub(crate) fn open_without(
+    pub fn open_without(
         dir: &BlocksFolder,
         params: &Params,
         now: i64,

@@ -40,11 +40,7 @@ impl GivenBlocks {
     ///
     /// # Errors
     /// Where it cannot be listened, and where it is interrupted.
-    pub(crate) fn give(
-        &self,
-        dir: &Arc<BlocksDir>,
-        interrupt: &AtomicBool,
-    ) -> Result<(), SyncError> {
+    pub fn give(&self, dir: &Arc<BlocksDir>, interrupt: &AtomicBool) -> Result<(), SyncError> {
         let mut network = self.network.lock().unwrap_or_else(PoisonError::into_inner);
         *network = None;
         let heads = dir.heads(dir.chain().tip_height(), &mut |_| {

@@ -121,7 +121,7 @@ impl<'a> Peers<'a> {
 
     /// Begins to look for those peers that `options` names, whose blocks of a chain are wanted that the caller knows
     /// already, by these headers: they are not asked of peers. Nothing is kept, but `workdir` may be written to.
-    pub(crate) fn start_with(
+    pub fn start_with(
         options: NetworkOptions,
         headers: Vec<[u8; HEADER_SIZE]>,
         workdir: &'a dyn Storage,
@@ -154,7 +154,7 @@ impl<'a> Peers<'a> {
     }
 
     /// Waits until the peers have told all headers they have.
-    pub(crate) fn settle<'p>(
+    pub fn settle<'p>(
         &'p self,
         observer: &dyn Observer,
         interrupt: &'p AtomicBool,
@@ -188,7 +188,7 @@ impl<'a> Peers<'a> {
         self.settled_on(Arc::new(self.best_chain()), interrupt)
     }
 
-    pub(crate) fn settled_on<'p>(
+    pub fn settled_on<'p>(
         &'p self,
         chain: Arc<HeaderChain>,
         interrupt: &'p AtomicBool,
@@ -198,14 +198,14 @@ impl<'a> Peers<'a> {
     }
 
     /// All blocks of `chain` were connected: others may have them.
-    pub(crate) fn serve(&self, chain: &Arc<HeaderChain>) {
+    pub fn serve(&self, chain: &Arc<HeaderChain>) {
         self.reached(chain);
         self.network.serve(Arc::clone(chain));
     }
 
     /// A chain that has more work than `than`. Without one: none at once, or the first to come where
     /// the run is to `follow` until it is interrupted, and calls `waiting` meanwhile.
-    pub(crate) fn better_chain<'p>(
+    pub fn better_chain<'p>(
         &'p self,
         than: &HeaderChain,
         follow: bool,
@@ -256,7 +256,7 @@ impl<'a> Peers<'a> {
     }
 
     /// A chain that has more work than `than`, if a peer has one within the network's patience.
-    pub(crate) fn longer_chain<'p>(
+    pub fn longer_chain<'p>(
         &'p self,
         than: &HeaderChain,
         interrupt: &'p AtomicBool,
@@ -279,7 +279,7 @@ impl<'a> Peers<'a> {
 
     /// Makes the addresses of peers that were found durable, at most every few minutes. If that fails
     /// the next start finds others.
-    pub(crate) fn store_addresses(&self) {
+    pub fn store_addresses(&self) {
         let mut stored_at = self.addresses_at.lock().unwrap_or_else(PoisonError::into_inner);
         if stored_at.is_some_and(|at| at.elapsed() < ADDRESSES_EVERY) {
             return;
@@ -291,12 +291,12 @@ impl<'a> Peers<'a> {
     }
 
     /// Remembers how many transactions blocks have from now on, for an output that needs it.
-    pub(crate) fn keep_counts(&self) -> Result<(), SyncError> {
+    pub fn keep_counts(&self) -> Result<(), SyncError> {
         self.tx_counts.begin(self.workdir, self.params.network)
     }
 
     /// The run failed: the next start need not learn again what this one did.
-    pub(crate) fn store_counts(&self) {
+    pub fn store_counts(&self) {
         // What cannot be written is counted again; the error to tell is the one that ended the run.
         let _ = self.tx_counts.store(self.workdir, self.params.network, true);
     }

@@ -32,7 +32,7 @@ const MEMORY_QUARTERS: u64 = 10;
 const UNREAD_MEMORY_QUARTERS: u64 = 1;
 
 /// What comes out of a queue.
-pub(crate) trait Prepared: Send {
+pub trait Prepared: Send {
     /// Memory that it takes, made of a block of so many bytes.
     fn memory_bytes(&self, block_bytes: u64) -> u64 {
         block_bytes
@@ -59,14 +59,14 @@ impl Prepared for Arc<PreparedBlock> {
 }
 
 /// Takes what was made of the block of a height, and how many bytes the block has.
-pub(crate) type Put<'p, T> = dyn FnMut(Height, u64, T) + 'p;
+pub type Put<'p, T> = dyn FnMut(Height, u64, T) + 'p;
 
 /// How a worker makes something of the blocks of a range. Whether all came; if not, it was halted.
-pub(crate) type Walk<'w, T> =
+pub type Walk<'w, T> =
     dyn Fn(&mut Walker<'_>, HeightRange, &mut Put<'_, T>) -> Result<bool, SyncError> + Sync + 'w;
 
 /// A way that checks blocks, and makes of each what `prepare` does.
-pub(crate) fn by_checking<T>(
+pub fn by_checking<T>(
     prepare: &(dyn Fn(CheckedBlock) -> T + Sync),
 ) -> impl Fn(&mut Walker<'_>, HeightRange, &mut Put<'_, T>) -> Result<bool, SyncError> + Sync {
     |walker, range, put| {
@@ -80,7 +80,7 @@ pub(crate) fn by_checking<T>(
 
 /// Has the blocks of `range` read, checked and prepared by worker threads, while `take` takes them out
 /// of the queue on this one. The witnesses of those up to the height `unseen` are left alone.
-pub(crate) fn take_in_order<T: Prepared>(
+pub fn take_in_order<T: Prepared>(
     request: &Request<'_>,
     source: &dyn ChainSource,
     (range, unseen): (HeightRange, Height),
@@ -92,7 +92,7 @@ pub(crate) fn take_in_order<T: Prepared>(
 
 /// The same, where the caller says how workers come to what is put in order, and that blocks up to the height `unread`
 /// are not read for it, or few of them.
-pub(crate) fn walk_in_order<T: Prepared>(
+pub fn walk_in_order<T: Prepared>(
     request: &Request<'_>,
     source: &dyn ChainSource,
     (range, unseen, unread): (HeightRange, Height, Height),
@@ -107,7 +107,7 @@ pub(crate) fn walk_in_order<T: Prepared>(
 }
 
 /// The queue between workers and the thread that takes blocks.
-pub(crate) struct InOrder<T> {
+pub struct InOrder<T> {
     /// Memory for blocks from when they are claimed until nothing holds them any more.
     bytes_max: u64,
     /// Blocks up to this height are not read, and bytes of them that a worker claims at once.
@@ -151,7 +151,7 @@ impl<T> State<T> {
 
 impl<T: Prepared> InOrder<T> {
     /// A queue for the blocks of `range`.
-    pub(crate) fn new(range: HeightRange, bytes_max: u64) -> Self {
+    pub fn new(range: HeightRange, bytes_max: u64) -> Self {
         let state = State {
             unclaimed: range,
             next: range.start,
@@ -179,7 +179,7 @@ impl<T: Prepared> InOrder<T> {
     }
 
     /// Has `workers` threads fill the queue while `take` empties it on this one.
-    pub(crate) fn run(
+    pub fn run(
         &self,
         supply: &Supply<'_>,
         workers: usize,
@@ -209,7 +209,7 @@ impl<T: Prepared> InOrder<T> {
 
     /// The next block in ascending height; none after the last. An error of a height is told when
     /// all blocks below it were given out.
-    pub(crate) fn next(&self) -> Result<Option<(Height, T)>, SyncError> {
+    pub fn next(&self) -> Result<Option<(Height, T)>, SyncError> {
         let mut state = self.lock();
         loop {
             let height = state.next;
@@ -237,13 +237,13 @@ impl<T: Prepared> InOrder<T> {
     }
 
     /// The block after the one that [`next`](Self::next) gave last, if it is ready.
-    pub(crate) fn peek<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
+    pub fn peek<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
         let state = self.lock();
         state.ready.get(&state.next).map(|ready| look(&ready.block))
     }
 
     /// Sends the workers home.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         self.lock().ended = true;
         self.halt.store(true, Ordering::Relaxed);
         self.taken.notify_all();
@@ -251,7 +251,7 @@ impl<T: Prepared> InOrder<T> {
     }
 
     /// One worker's life. `walk` makes of blocks what the taker wants.
-    pub(crate) fn work(&self, supply: &Supply<'_>, walk: &Walk<'_, T>) {
+    pub fn work(&self, supply: &Supply<'_>, walk: &Walk<'_, T>) {
         let _guard = EndOnPanic(self);
         let mut walker = supply.walker(&self.halt);
         while let Some((range, bytes)) = self.claim(supply) {
@@ -313,7 +313,7 @@ impl<T: Prepared> InOrder<T> {
 }
 
 /// Should a thread panic, the threads that wait for it must not wait for good.
-pub(crate) struct EndOnPanic<'a, T: Prepared>(pub(crate) &'a InOrder<T>);
+pub struct EndOnPanic<'a, T: Prepared>(pub &'a InOrder<T>);
 
 impl<T: Prepared> Drop for EndOnPanic<'_, T> {
     fn drop(&mut self) {

@@ -8,18 +8,18 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// A number of permits. See the module.
 #[derive(Debug)]
-pub(crate) struct Permits {
+pub(super) struct Permits {
     free: Mutex<usize>,
     returned: Condvar,
 }
 
 /// A permit; it is given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Permit<'a>(&'a Permits);
+pub struct Permit<'a>(&'a Permits);
 
 impl Permits {
     /// So many, and one at least.
-    pub(crate) fn new(count: usize) -> Self {
+    pub(super) fn new(count: usize) -> Self {
         Self { free: Mutex::new(count.max(1)), returned: Condvar::new() }
     }
 
@@ -28,7 +28,7 @@ impl Permits {
     }
 
     /// Waits until one is free.
-    pub(crate) fn take(&self) -> Permit<'_> {
+    pub(super) fn take(&self) -> Permit<'_> {
         let none = |free: &mut usize| *free == 0;
         let waited = self.returned.wait_while(self.lock(), none);
         *waited.unwrap_or_else(PoisonError::into_inner) -= 1;

@@ -10,7 +10,7 @@ use apus_chain::{CheckedBlock, HeightRange};
 use std::time::Instant;
 
 /// Gets and checks the blocks of `missing`, which ascend, from `source`, as a phase of its own.
-pub(crate) fn take_missing(
+pub fn take_missing(
     request: &Request<'_>,
     source: &dyn ChainSource,
     missing: &[HeightRange],
@@ -26,7 +26,7 @@ pub(crate) fn take_missing(
 }
 
 /// The same within a phase. How many bytes there were.
-pub(crate) fn take_ranges(
+pub fn take_ranges(
     phase: Phase,
     request: &Request<'_>,
     source: &dyn ChainSource,
@@ -37,7 +37,7 @@ pub(crate) fn take_ranges(
 
 /// Gets and checks the blocks of `ranges`, which ascend, within a phase, and gives what `of` makes of each
 /// on a worker's thread to `each`. How many bytes there were.
-pub(crate) fn take_each<T: Send>(
+pub fn take_each<T: Send>(
     phase: Phase,
     request: &Request<'_>,
     source: &dyn ChainSource,

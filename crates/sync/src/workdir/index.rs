@@ -8,36 +8,36 @@ use apus_chain::Reader;
 use xxhash_rust::xxh3::xxh3_128;
 
 /// Length of a section, unless a record is longer or it is the last one.
-pub(crate) const SECTION_BYTES: usize = 128 << 10;
+pub const SECTION_BYTES: usize = 128 << 10;
 
 /// The same where places are looked for in a run that is made in memory.
 const HELD_SECTION_BYTES: usize = 16 << 10;
 
 /// XXH3 with 128 bits.
-pub(crate) type Checksum = [u8; 16];
+pub type Checksum = [u8; 16];
 
-pub(crate) fn checksum(bytes: &[u8]) -> Checksum {
+pub fn checksum(bytes: &[u8]) -> Checksum {
     xxh3_128(bytes).to_le_bytes()
 }
 
 /// The first bytes of a record, which its key begins with, as a number.
-pub(crate) fn prefix(record: &[u8]) -> u64 {
+pub fn prefix(record: &[u8]) -> u64 {
     record.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }
 
 /// Some records that follow one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Section {
+pub struct Section {
     /// The first bytes of the first one.
-    pub(crate) prefix: u64,
+    pub prefix: u64,
     /// Length of all.
-    pub(crate) bytes: u32,
+    pub bytes: u32,
     checksum: Checksum,
 }
 
 impl Section {
     /// Of these bytes.
-    pub(crate) fn of(records: &[u8]) -> Self {
+    pub fn of(records: &[u8]) -> Self {
         // No record is as long as four gigabytes, nor is a section.
         let bytes = records.len() as u32;
         Self { prefix: prefix(records), bytes, checksum: checksum(records) }
@@ -50,24 +50,24 @@ impl Section {
     }
 
     /// Whether these are the bytes that it was made of.
-    pub(crate) fn is_of(&self, records: &[u8]) -> bool {
+    pub fn is_of(&self, records: &[u8]) -> bool {
         self.checksum == checksum(records)
     }
 }
 
 /// See the module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Index {
-    pub(crate) sections: Vec<Section>,
+pub struct Index {
+    pub sections: Vec<Section>,
 }
 
 impl Index {
     /// Length of a section's entry in bytes.
-    pub(crate) const ENTRY_BYTES: u64 = 8 + 4 + 16;
+    pub const ENTRY_BYTES: u64 = 8 + 4 + 16;
 
     /// Cuts a run into sections of about so many bytes. `first_record` tells the length of the record that
     /// some bytes begin with; none where they begin with none, or less than one.
-    pub(crate) fn cut(
+    pub fn cut(
         run: &[u8],
         section_bytes: usize,
         first_record: impl Fn(&[u8]) -> Option<usize>,
@@ -88,14 +88,14 @@ impl Index {
 
     /// Of a run that stays in memory, where no proof of it is asked for: a single section, without a checksum. None where
     /// it is too long for one.
-    pub(crate) fn of_held(run: &[u8]) -> Option<Self> {
+    pub fn of_held(run: &[u8]) -> Option<Self> {
         u32::try_from(run.len()).ok()?;
         let section = (!run.is_empty()).then(|| Section::unproven(run));
         Some(Self { sections: Vec::from_iter(section) })
     }
 
     /// Takes the next record of such a run, where a place in it will be looked for.
-    pub(crate) fn take_held(&mut self, record: &[u8]) {
+    pub fn take_held(&mut self, record: &[u8]) {
         match self.sections.last_mut() {
             Some(section) if (section.bytes as usize) < HELD_SECTION_BYTES => {
                 section.bytes += record.len() as u32;
@@ -105,7 +105,7 @@ impl Index {
     }
 
     /// The byte form.
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+    pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.sections.len() * Self::ENTRY_BYTES as usize);
         for Section { prefix, bytes, checksum } in &self.sections {
             out.extend_from_slice(&prefix.to_le_bytes());
@@ -116,7 +116,7 @@ impl Index {
     }
 
     /// Reads the byte form of the index of a run of so many bytes; none where it is not one.
-    pub(crate) fn read(bytes: &[u8], run_bytes: u64) -> Option<Self> {
+    pub fn read(bytes: &[u8], run_bytes: u64) -> Option<Self> {
         let mut reader = Reader::new(bytes);
         let mut sections = Vec::with_capacity(bytes.len() / Self::ENTRY_BYTES as usize);
         while reader.remaining() > 0 {
@@ -128,12 +128,12 @@ impl Index {
     }
 
     /// Length of the run in bytes.
-    pub(crate) fn run_bytes(&self) -> u64 {
+    pub fn run_bytes(&self) -> u64 {
         self.sections.iter().map(|section| u64::from(section.bytes)).sum()
     }
 
     /// Whether the bytes of a whole run are those that it was made of.
-    pub(crate) fn is_of(&self, run: &[u8]) -> bool {
+    pub fn is_of(&self, run: &[u8]) -> bool {
         let mut rest = run;
         let mut all = self.sections.iter().map(|section| {
             let (bytes, after) = rest.split_at_checked(section.bytes as usize)?;

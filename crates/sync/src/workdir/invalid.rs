@@ -14,35 +14,35 @@ use crate::error::{InvalidBlock, IoError, StorageResult, SyncError};
 use apus_chain::{BlockHash, KnownBlock, Network};
 use apus_storage::{Storage, read_whole, write_atomically};
 
-pub(crate) const MAGIC: &[u8; 8] = b"APUSINVD";
+pub const MAGIC: &[u8; 8] = b"APUSINVD";
 
 const VERSION: u32 = 1;
 
 /// So many blocks are put aside at most. Each took the work of a block to make, and what is chosen
 /// without it costs a look at all headers.
-pub(crate) const INVALID_MAX: usize = 1024;
+pub const INVALID_MAX: usize = 1024;
 
 /// More than the longest file has.
 const BYTES_MAX: u64 = 64 + (INVALID_MAX * (InvalidBlock::WHY_BYTES_MAX + 64)) as u64;
 
 /// The blocks that proved invalid so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct InvalidBlocks(Vec<InvalidBlock>);
+pub struct InvalidBlocks(Vec<InvalidBlock>);
 
 impl InvalidBlocks {
-    pub(crate) fn all(&self) -> &[InvalidBlock] {
+    pub fn all(&self) -> &[InvalidBlock] {
         &self.0
     }
 
     /// Puts one more aside, where [`INVALID_MAX`] is not reached yet.
-    pub(crate) fn add(&mut self, block: InvalidBlock) -> bool {
+    pub fn add(&mut self, block: InvalidBlock) -> bool {
         let has_room = self.0.len() < INVALID_MAX;
         self.0.extend(has_room.then_some(block));
         has_room
     }
 
     /// What earlier starts in a work folder found out about blocks of a network.
-    pub(crate) fn read(storage: &dyn Storage, network: Network) -> Result<Self, SyncError> {
+    pub fn read(storage: &dyn Storage, network: Network) -> Result<Self, SyncError> {
         // In a folder that is not ours a file of this name says nothing.
         Workdir::read_plan(storage)?;
         if !storage.names().at(storage, "")?.iter().any(|name| name == INVALID) {
@@ -56,7 +56,7 @@ impl InvalidBlocks {
     }
 
     /// Makes them durable.
-    pub(crate) fn write(&self, storage: &dyn Storage, network: Network) -> Result<(), SyncError> {
+    pub fn write(&self, storage: &dyn Storage, network: Network) -> Result<(), SyncError> {
         write_atomically(storage, INVALID, &self.to_bytes(network)).at(storage, INVALID)
     }
 

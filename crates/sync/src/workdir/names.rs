@@ -10,28 +10,28 @@ use std::io::{ErrorKind, Read};
 pub(super) const PLAN: &str = "plan";
 
 /// Begins the names of runs that were merged from others.
-pub(crate) const MERGE: &str = "merge-";
+pub const MERGE: &str = "merge-";
 
 /// Begins the names of a snapshot's coins in the order of segments.
-pub(crate) const SPILL: &str = "spill-";
+pub const SPILL: &str = "spill-";
 
 /// Name of the file in which a run that connects blocks notes how far it is.
 pub const RECORD: &str = "connected";
 
 /// Name of the file in which a run that joins coins with spends notes what came of that.
-pub(crate) const JOINED: &str = "joined";
+pub const JOINED: &str = "joined";
 
 /// Name of the file in which a run over block files notes the blocks that proved invalid.
-pub(crate) const INVALID: &str = "invalid";
+pub const INVALID: &str = "invalid";
 
 /// Begins the names of the files of headers that came from peers.
-pub(crate) const HEADERS: &str = "headers-";
+pub const HEADERS: &str = "headers-";
 
 /// Name of the file of peers' addresses.
-pub(crate) const ADDRESSES: &str = "addresses";
+pub const ADDRESSES: &str = "addresses";
 
 /// Name of the file that says how many transactions blocks have that came from peers.
-pub(crate) const COUNTS: &str = "counts";
+pub const COUNTS: &str = "counts";
 
 /// Name of the file by which a run keeps others out of its folder.
 pub const LOCK: &str = "lock";

@@ -15,11 +15,11 @@ const MAGIC: &[u8; 8] = b"APUSPLAN";
 const VERSION: u32 = 5;
 
 /// Stands for hints in a plan without any, which have another hash.
-pub(crate) const NO_HINTS: [u8; 32] = [0; 32];
+pub const NO_HINTS: [u8; 32] = [0; 32];
 
 /// What makes two runs the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RunIdentity {
+pub struct RunIdentity {
     /// The chain.
     pub network: Network,
     /// The height whose UTXO set is wanted.
@@ -42,7 +42,7 @@ pub(crate) struct RunIdentity {
 
 /// The plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub struct Plan {
     /// What is computed.
     pub identity: RunIdentity,
     /// The node's secret for this run.
@@ -54,7 +54,7 @@ pub(crate) struct Plan {
 
 impl RunIdentity {
     /// In which way `other` is another run, for people; `None` if it is the same.
-    pub(crate) fn difference(&self, other: &Self) -> Option<String> {
+    pub fn difference(&self, other: &Self) -> Option<String> {
         if self.network != other.network {
             return Some(format!("chain {}, not {}", self.network, other.network));
         }
@@ -100,12 +100,12 @@ impl RunIdentity {
 
 impl Plan {
     /// The last block that is taken under hints.
-    pub(crate) fn last(&self) -> Height {
+    pub fn last(&self) -> Height {
         self.segments.last().map_or(0, |segment| segment.end - 1)
     }
 
     /// The byte form: see `docs/formats/workdir.md`.
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+    pub fn to_bytes(&self) -> Vec<u8> {
         // Named one by one: a field that is added is not forgotten here.
         let RunIdentity {
             network,
@@ -137,7 +137,7 @@ impl Plan {
     }
 
     /// Reads the byte form; `None` if it is damaged or of another version.
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut reader = sealed::open(bytes, MAGIC, VERSION)?;
         let flag = |byte: u8| matches!(byte, 0 | 1).then_some(byte == 1);
         let identity = RunIdentity {
@@ -177,7 +177,7 @@ pub(super) fn unseen_difference(is: Height, not: Height) -> String {
 }
 
 /// Divides a range of heights so that each segment has about `bytes_target` of blocks.
-pub(crate) fn divide(
+pub fn divide(
     range: HeightRange,
     bytes_target: u64,
     block_bytes: impl Fn(Height) -> u64,
@@ -199,7 +199,7 @@ pub(crate) fn divide(
 
 /// The same where so many segments are under way at a time: the last ones are a quarter as long, but no shorter than
 /// `bytes_min`, so that no thread waits long for the others at the end.
-pub(crate) fn divide_tapered(
+pub fn divide_tapered(
     range: HeightRange,
     (bytes_target, bytes_min): (u64, u64),
     under_way: usize,
@@ -218,11 +218,11 @@ pub(crate) fn divide_tapered(
 
 /// A plan for tests that need one.
 #[cfg(test)]
-pub(crate) mod testing {
+pub mod testing {
     use super::*;
 
     /// Of eight blocks, in two segments.
-    pub(crate) fn plan(secret: u8) -> Plan {
+    pub fn plan(secret: u8) -> Plan {
         let identity = RunIdentity {
             network: Network::Regtest,
             stop: 8,

@@ -23,38 +23,38 @@ const BYTES_MAX: u64 = 4096;
 
 /// What makes two runs the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Identity {
-    pub(crate) network: Network,
+pub struct Identity {
+    pub network: Network,
     /// The block up to which scripts are taken for valid, if any.
-    pub(crate) assume_valid: Option<BlockHash>,
+    pub assume_valid: Option<BlockHash>,
     /// The last block whose witnesses are left alone; 0 where all are checked.
-    pub(crate) unseen: Height,
+    pub unseen: Height,
     /// The first block that this engine connects: what lies below came from elsewhere.
-    pub(crate) from: u32,
+    pub from: u32,
 }
 
 /// The totals at a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct At {
-    pub(crate) block: KnownBlock,
-    pub(crate) totals: Totals,
+pub struct At {
+    pub block: KnownBlock,
+    pub totals: Totals,
     /// The sum of the coins; none while a store is filled with those that hints led to.
-    pub(crate) sum: Option<CoinSum>,
+    pub sum: Option<CoinSum>,
 }
 
 /// The record of one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Record {
-    pub(crate) identity: Identity,
+pub struct Record {
+    pub identity: Identity,
     /// Under which coins are added up. It is this run's secret.
-    pub(crate) key: CoinSumKey,
+    pub key: CoinSumKey,
     /// Where the store may be; the last one is where it was headed.
-    pub(crate) at: Vec<At>,
+    pub at: Vec<At>,
 }
 
 impl Identity {
     /// In which way `other` is another run, for people; `None` if it is the same.
-    pub(crate) fn difference(&self, other: &Self) -> Option<String> {
+    pub fn difference(&self, other: &Self) -> Option<String> {
         let shown = |hash: Option<BlockHash>| {
             hash.map_or_else(|| "no block".to_owned(), |hash| format!("block {hash}"))
         };
@@ -77,12 +77,12 @@ impl Identity {
 
 impl Record {
     /// The record of a new run, and a key from the system.
-    pub(crate) fn new(identity: Identity) -> Result<Self, SyncError> {
+    pub fn new(identity: Identity) -> Result<Self, SyncError> {
         Ok(Self { identity, key: CoinSumKey::new(random_bytes()?), at: Vec::new() })
     }
 
     /// Reads the record of an earlier start, if there is one.
-    pub(crate) fn read(storage: &dyn Storage) -> Result<Option<Self>, SyncError> {
+    pub fn read(storage: &dyn Storage) -> Result<Option<Self>, SyncError> {
         if !storage.names().at(storage, "")?.iter().any(|name| name == RECORD) {
             return Ok(None);
         }
@@ -92,13 +92,13 @@ impl Record {
     }
 
     /// Makes the record durable.
-    pub(crate) fn write(&self, storage: &dyn Storage) -> Result<(), SyncError> {
+    pub fn write(&self, storage: &dyn Storage) -> Result<(), SyncError> {
         write_atomically(storage, RECORD, &self.to_bytes()).at(storage, RECORD)
     }
 
     /// What is known of `block`, where the store turned out to be. Where else it was headed is
     /// forgotten: it never came there, and the next flush begins here.
-    pub(crate) fn found_at(&mut self, block: &KnownBlock) -> Option<At> {
+    pub fn found_at(&mut self, block: &KnownBlock) -> Option<At> {
         let found = self.at.iter().rev().find(|at| at.block == *block).copied()?;
         self.at = vec![found];
         Some(found)

@@ -17,7 +17,7 @@ const VERSION: u32 = 6;
 
 /// A finished segment as it lies in the folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Done<P> {
+pub struct Done<P> {
     /// Its heights.
     pub range: HeightRange,
     /// Its result.
@@ -29,11 +29,11 @@ pub(crate) struct Done<P> {
 }
 
 /// The finished segments of a pass.
-pub(crate) type SegmentsOf<P> = Vec<Done<<P as Pass>::Partial>>;
+pub type SegmentsOf<P> = Vec<Done<<P as Pass>::Partial>>;
 
 /// A run as it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RunInfo {
+pub struct RunInfo {
     /// Name in the storage.
     pub name: String,
     /// Length in bytes, without its index.
@@ -48,7 +48,7 @@ pub(crate) struct RunInfo {
 
 /// A run in memory.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Held {
+pub struct Held {
     /// Its bytes.
     pub bytes: Vec<u8>,
     /// Its sections.
@@ -63,7 +63,7 @@ impl Drop for Held {
 
 impl RunInfo {
     /// A run that is in memory.
-    pub(crate) fn held(name: String, bytes: Vec<u8>, index: Index) -> Self {
+    pub fn held(name: String, bytes: Vec<u8>, index: Index) -> Self {
         Self {
             name,
             bytes: bytes.len() as u64,
@@ -74,14 +74,14 @@ impl RunInfo {
     }
 
     /// Whether it is in a file of its own once it is stored. What only some runs ask for is empty in the others.
-    pub(crate) fn has_file(&self) -> bool {
+    pub fn has_file(&self) -> bool {
         const ASKED_FOR: [RunKind; 3] = [RunKind::Leaves, RunKind::Added, RunKind::Claims];
         let is_of = |kind: RunKind| self.name.ends_with(kind.ending());
         self.bytes > 0 || !ASKED_FOR.into_iter().any(is_of)
     }
 
     /// Length of its file in bytes.
-    pub(crate) fn file_bytes(&self) -> u64 {
+    pub fn file_bytes(&self) -> u64 {
         self.bytes + u64::from(self.sections) * Index::ENTRY_BYTES
     }
 }
@@ -89,7 +89,7 @@ impl RunInfo {
 impl<P> Done<P> {
     /// A segment that is finished, but only in memory. Its runs are of these kinds, and cut by
     /// `index_of`.
-    pub(crate) fn held(
+    pub fn held(
         range: HeightRange,
         finished: FinishedSegment<P>,
         kinds: &[RunKind],
@@ -105,31 +105,31 @@ impl<P> Done<P> {
     }
 
     /// Memory that it takes until it is written.
-    pub(crate) fn held_bytes(&self) -> u64 {
+    pub fn held_bytes(&self) -> u64 {
         self.runs.iter().filter(|run| run.held.is_some()).map(|run| run.bytes).sum()
     }
 
     /// Its run of a kind.
-    pub(crate) fn run(&self, kind: RunKind) -> Option<&RunInfo> {
+    pub fn run(&self, kind: RunKind) -> Option<&RunInfo> {
         let name = run_name(self.range, kind);
         self.runs.iter().find(|run| run.name == name)
     }
 
     /// Its runs of some kinds, which it has no more.
-    pub(crate) fn take_runs(&mut self, kinds: &[RunKind]) -> Vec<RunInfo> {
+    pub fn take_runs(&mut self, kinds: &[RunKind]) -> Vec<RunInfo> {
         let names: Vec<String> = kinds.iter().map(|kind| run_name(self.range, *kind)).collect();
         self.runs.extract_if(.., |run| names.contains(&run.name)).collect()
     }
 
     /// The names of its files.
-    pub(crate) fn names(&self) -> impl Iterator<Item = String> {
+    pub fn names(&self) -> impl Iterator<Item = String> {
         let runs = self.runs.iter().map(|run| run.name.clone());
         runs.chain([partial_name(self.range)])
     }
 }
 
 /// The runs of a kind that segments left.
-pub(crate) fn runs_of<P>(done: &[Done<P>], kind: RunKind) -> Vec<RunInfo> {
+pub fn runs_of<P>(done: &[Done<P>], kind: RunKind) -> Vec<RunInfo> {
     done.iter().filter_map(|done| done.run(kind)).cloned().collect()
 }
 

@@ -18,7 +18,7 @@ const WAITING: usize = 8;
 impl Workdir<'_> {
     /// Writes the runs of a finished segment into their files, and lets go of the memory that they took. They
     /// are not durable yet, and the segment does not count.
-    pub(crate) fn write<P>(&self, done: &mut Done<P>) -> Result<(), SyncError> {
+    pub fn write<P>(&self, done: &mut Done<P>) -> Result<(), SyncError> {
         for run in &mut done.runs {
             if let Some(held) = run.held.as_ref().filter(|_| run.has_file()) {
                 let mut file = self.storage.create(&run.name).at(self.storage, &run.name)?;
@@ -32,7 +32,7 @@ impl Workdir<'_> {
 
     /// Makes finished segments durable, and lets go of the memory that they took. Where one cannot be
     /// written, those before it are durable all the same.
-    pub(crate) fn store<P: PartialResult>(&self, done: &mut [Done<P>]) -> Result<(), SyncError> {
+    pub fn store<P: PartialResult>(&self, done: &mut [Done<P>]) -> Result<(), SyncError> {
         let mut new: Vec<&mut Done<P>> = done.iter_mut().filter(|done| !done.stored).collect();
         let mut files = Vec::new();
         let write = |done: &mut &mut Done<P>| self.write_whole(done, &mut files);

@@ -200,7 +200,7 @@ fn check_fixture(blocks: PathBuf, network: Network) {
         with_roots: true,
         bridge: None,
         segment_bytes: 5_000,
-        queue: None,
+        machines: None,
     };
     let first = Place::new();
     let connected = job.run(&first).unwrap();
@@ -256,7 +256,7 @@ fn which_scripts_were_run_is_not_forgotten() {
         with_roots: true,
         bridge: None,
         segment_bytes: 5_000,
-        queue: None,
+        machines: None,
         stop: Stop::At(stop),
         threads: 2,
         prevout_threads: 0,
@@ -310,7 +310,7 @@ fn with_scripts_to_the_tip() {
             with_roots: true,
             bridge: None,
             segment_bytes: 5_000,
-            queue: None,
+            machines: None,
             stop: Stop::AtTip,
             threads: 2,
             prevout_threads: 2,

@@ -1,6 +1,5 @@
 //! Runs that connect blocks: where they work, what they start from, and what comes of them.
 
-use crate::memory_queue::MemoryQueue;
 use crate::world::{Files, HINTS, NOW, ROOTS, SET, Truth, files};
 use apus_chain::{BlockHash, HeightRange, KnownBlock, Network, OutPoint, Params};
 use apus_engine::utxo::forest::ForestStore;
@@ -10,8 +9,8 @@ use apus_storage::Storage;
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::{
     BridgeOptions, ConnectOptions, DatadirBlocks, Engine, FolderKind, FolderOutput, HintedValidity,
-    HintsInput, Observer, Outcome, Output, OutputKind, ProofsInput, Request, SharedQueue, Silent,
-    Source, Stop, SyncError, UseIndex, do_job,
+    HintsInput, Machines, Observer, Outcome, Output, OutputKind, ProofsInput, Request, Silent,
+    Source, Stop, SyncError, UseIndex,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
@@ -103,7 +102,7 @@ impl World {
             with_roots: true,
             bridge: None,
             segment_bytes: 5_000,
-            queue: None,
+            machines: None,
         }
     }
 
@@ -178,8 +177,8 @@ pub(crate) struct Job {
     pub(crate) with_roots: bool,
     pub(crate) bridge: Option<BridgeJob>,
     pub(crate) segment_bytes: u64,
-    /// Where machines get jobs, if they share the run.
-    pub(crate) queue: Option<Arc<MemoryQueue>>,
+    /// Other machines, if they share the run.
+    pub(crate) machines: Option<Arc<dyn Machines + Send + Sync>>,
 }
 
 /// The proofs that a run is asked for, and the forest that they come of.
@@ -332,7 +331,7 @@ impl Job {
             folders: &self.folders,
             muhash: true,
             bridge,
-            queue: self.queue.as_deref().map(|queue| SharedQueue { queue, do_job }),
+            machines: self.machines.as_deref().map(|machines| machines as &dyn Machines),
             observer,
             interrupt,
         })

@@ -1,6 +1,7 @@
 //! Blocks that spend what they may not, with all their work done, below the height where a run is to end:
 //! it does, and keeps what came before.
 
+use crate::bad_blocks::bad_blocks;
 use crate::harness::{Job, Place, World, random_chain};
 use apus_chain::KnownBlock;
 use apus_sync::{Engine, ErrorKind, InvalidBlock, InvalidError, SyncError};
@@ -10,53 +11,6 @@ use apus_testkit::rng::Rng;
 use bitcoin::{Amount, Block, OutPoint, Sequence, Transaction, TxOut};
 use std::collections::BTreeMap;
 use std::time::Duration;
-
-fn spend(builder: &mut ChainBuilder, satoshi: u64) -> Transaction {
-    let (outpoint, _) = builder.mature_coin();
-    let output = builder.output(satoshi, ScriptKind::OpTrue);
-    builder.spend(&[outpoint], vec![output])
-}
-
-pub(crate) type Make = fn(&mut ChainBuilder) -> BlockPlan;
-
-pub(crate) fn bad_blocks() -> [(&'static str, Make); 6] {
-    [
-        ("bad-txns-inputs-missingorspent", |builder| {
-            let mut tx = spend(builder, 1_000);
-            tx.input[0].previous_output.vout += 77;
-            BlockPlan { transactions: vec![tx], ..BlockPlan::default() }
-        }),
-        ("bad-txns-inputs-missingorspent", |builder| {
-            let (one, other) = (spend(builder, 1_000), spend(builder, 2_000));
-            BlockPlan { transactions: vec![one, other], ..BlockPlan::default() }
-        }),
-        ("bad-txns-in-belowout", |builder| {
-            let more = builder.mature_coin().1.value.to_sat() + 1;
-            BlockPlan { transactions: vec![spend(builder, more)], ..BlockPlan::default() }
-        }),
-        ("bad-cb-amount", |builder| {
-            let value = Amount::from_sat(ChainBuilder::subsidy(builder.height() + 1) + 1);
-            let script_pubkey = vec![0x51].into();
-            let outputs = vec![TxOut { value, script_pubkey }];
-            BlockPlan { coinbase_outputs: Some(outputs), ..BlockPlan::default() }
-        }),
-        ("bad-txns-nonfinal", |builder| {
-            let (outpoint, _) = builder.mature_coin();
-            let output = builder.output(1_000, ScriptKind::OpTrue);
-            let mut tx = builder.spend(&[outpoint], vec![output]);
-            // Some 30,000 blocks.
-            tx.input[0].sequence = Sequence::from_height(30_000);
-            BlockPlan { transactions: vec![tx], ..BlockPlan::default() }
-        }),
-        ("bad-txns-premature-spend-of-coinbase", |builder| {
-            let last = builder.block(builder.tip()).txdata[0].compute_txid();
-            let outpoint = OutPoint { txid: last, vout: 0 };
-            let output = builder.output(1_000, ScriptKind::OpTrue);
-            let tx = builder.spend(&[outpoint], vec![output]);
-            BlockPlan { transactions: vec![tx], ..BlockPlan::default() }
-        }),
-    ]
-}
 
 fn expect_invalid(error: &SyncError, bad: &Block, height: u32, reason: &str) {
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");

@@ -14,6 +14,7 @@ mod undo_data;
 mod bridge;
 
 mod anchored;
+mod bad_blocks;
 mod caches;
 mod coins_changed;
 mod crash_and_fault;
@@ -21,7 +22,6 @@ mod engine_conformance;
 mod harness;
 mod invalid;
 mod joins;
-mod memory_queue;
 mod mergesync;
 mod proofs;
 #[cfg(feature = "kernel")]
@@ -30,7 +30,6 @@ mod read_back;
 mod refusals;
 mod reorg;
 mod resume;
-mod shared;
 mod tail;
 mod utreexo;
 mod witnesses;

@@ -1,8 +1,8 @@
 //! Blocks in any order without hints: what is refused, what lies in a data directory, how little memory is
 //! enough.
 
+use crate::bad_blocks::{bad_blocks, files, wrong_height};
 use crate::harness::{Job, Place, World, assuming, hash_of, random_chain};
-use crate::invalid::bad_blocks;
 use crate::world::{Events, Truth};
 use apus_chain::{Network, Params};
 use apus_sync::{
@@ -25,14 +25,6 @@ const OP_CHECKMULTISIG: u8 = 0xae;
 
 fn merge(world: &World) -> Job {
     Job { engine: Engine::MergeSync, ..world.job() }
-}
-
-/// A block whose coinbase states another height, which can be seen without any coin.
-pub(crate) fn wrong_height(builder: &mut ChainBuilder) -> Block {
-    let height = builder.height() + 1;
-    let output = builder.output(ChainBuilder::subsidy(height), ScriptKind::OpTrue);
-    let coinbase = Some(builder.coinbase(height + 5, vec![output]));
-    builder.add_plan(BlockPlan { coinbase, ..BlockPlan::default() })
 }
 
 /// Refused for this block, and each time anew.
@@ -272,15 +264,6 @@ fn a_wrong_signature_is_told_before_a_damaged_block_above_it() {
         assert_eq!(error.kind() == ErrorKind::Invalid, !is_signed, "{error}");
         assert_eq!(error.to_string().contains(&hash_of(&bad).to_string()), !is_signed, "{error}");
     }
-}
-
-/// Files of a folder with their contents, but those of databases.
-pub(crate) fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
-    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
-    let files = entries.filter(|entry| entry.path().is_file());
-    files
-        .map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap()))
-        .collect()
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Files of proofs: those of a library that has the whole forest, whatever a run's threads, memory and cuts are and
 //! however often it is killed.
 
+use crate::bad_blocks::bad_blocks;
 use crate::harness::{BridgeJob, Job, Place, World, hash_of, random_chain, store_error};
-use crate::invalid::bad_blocks;
 use crate::world::files;
 use apus_chain::{BlockHash, Height, HeightRange, Network, OutPoint, Reader, Txid};
 use apus_engine::utxo::StoreError;

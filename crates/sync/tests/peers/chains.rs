@@ -199,7 +199,7 @@ impl Run {
             folders: &self.folders,
             muhash: true,
             bridge: None,
-            queue: None,
+            machines: None,
             observer: &observer,
             interrupt: &self.interrupt,
         })

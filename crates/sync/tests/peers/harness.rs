@@ -186,7 +186,7 @@ impl Job<'_> {
             folders: &[],
             muhash: true,
             bridge: None,
-            queue: None,
+            machines: None,
             observer,
             interrupt: &self.interrupt,
         });

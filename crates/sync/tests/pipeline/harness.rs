@@ -277,7 +277,7 @@ impl Job {
             folders: &[],
             muhash: true,
             bridge: None,
-            queue: None,
+            machines: None,
             observer,
             interrupt,
         })

@@ -4,7 +4,7 @@
 //! with a secret in it is taken, and of what a server says only its code is told.
 
 use crate::options::{LinkError, chain};
-use apus_sync::QueueError;
+use apus_jobs::QueueError;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::path::Path;
 use object_store::{BackoffConfig, ClientConfigKey, Error, ObjectStore, RetryConfig};

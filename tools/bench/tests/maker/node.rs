@@ -85,7 +85,7 @@ fn outcome(chain: &Chain) -> Outcome {
         muhash: true,
         proofs: None,
         bridge: None,
-        queue: None,
+        machines: None,
         observer: &Silent,
         interrupt: &AtomicBool::new(false),
     })

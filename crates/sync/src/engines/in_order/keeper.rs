@@ -39,24 +39,26 @@ enum Order {
 }
 
 /// A valid block, as it is kept.
-pub(crate) struct KeptBlock {
-    pub(crate) id: KnownBlock,
-    pub(crate) raw: Arc<dyn RawBlock>,
+pub struct KeptBlock {
+    /// The block.
+    pub id: KnownBlock,
+    /// Its bytes.
+    pub raw: Arc<dyn RawBlock>,
     /// Its undo data (Core `undo.h`, `CBlockUndo`).
-    pub(crate) undo: Vec<u8>,
+    pub undo: Vec<u8>,
     /// The sum of all coins that it spends.
-    pub(crate) spent: CoinSum,
+    pub spent: CoinSum,
 }
 
 impl KeptBlock {
     /// The block that it follows.
-    pub(crate) fn prev(&self) -> BlockHash {
+    pub fn prev(&self) -> BlockHash {
         let header = self.raw.raw().first_chunk().expect("a block begins with its header");
         Header::parse(header).prev
     }
 
     /// What it spends, with the sum under this key.
-    pub(crate) fn spends(&self, key: CoinSumKey) -> SpentCoins<'_> {
+    pub fn spends(&self, key: CoinSumKey) -> SpentCoins<'_> {
         SpentCoins { undo: &self.undo, sum: KeyedCoinSum { key, sum: self.spent } }
     }
 }
@@ -68,7 +70,7 @@ impl From<Connected> for KeptBlock {
 }
 
 /// Takes blocks in ascending height.
-pub(crate) struct Keeper {
+pub struct Keeper {
     /// There until it is dropped, which ends the thread.
     orders: Option<SyncSender<Order>>,
     thread: Option<JoinHandle<Result<BlockStore, SyncError>>>,
@@ -83,7 +85,7 @@ pub(crate) struct Keeper {
 impl Keeper {
     /// Begins after the block at `tip`, if `request` asks for a data directory that keeps blocks. Of the
     /// last ones it may hold none, though the tip is among them: see [`lacks_some`](Self::lacks_some).
-    pub(crate) fn start(
+    pub fn start(
         request: &Request<'_>,
         options: &ConnectOptions<'_>,
         dir: &dyn ChainSource,
@@ -138,7 +140,7 @@ impl Keeper {
     }
 
     /// Takes the next block.
-    pub(crate) fn put(&mut self, block: KeptBlock) -> Result<(), SyncError> {
+    pub fn put(&mut self, block: KeptBlock) -> Result<(), SyncError> {
         let height = block.id.height;
         if height < self.holds.start {
             return Ok(());
@@ -150,13 +152,13 @@ impl Keeper {
 
     /// Whether it has to go through all that a run at `tip` has connected of the last blocks once more,
     /// where the chain ends at `end`.
-    pub(crate) fn lacks_some(&self, tip: Height, end: Height) -> bool {
+    pub fn lacks_some(&self, tip: Height, end: Height) -> bool {
         self.holds.start > self.first(end) || self.holds.end <= tip
     }
 
     /// The run goes on from `tip` to `end`: forgets the blocks above the tip. What the run lacks, it is
     /// below.
-    pub(crate) fn go_on(&mut self, tip: KnownBlock, end: Height) -> Result<(), SyncError> {
+    pub fn go_on(&mut self, tip: KnownBlock, end: Height) -> Result<(), SyncError> {
         let begins_anew = self.lacks_some(tip.height, end);
         if begins_anew {
             self.holds.start = self.first(end);
@@ -179,7 +181,7 @@ impl Keeper {
     }
 
     /// Waits until all that was taken is durable.
-    pub(crate) fn sync(&mut self) -> Result<(), SyncError> {
+    pub fn sync(&mut self) -> Result<(), SyncError> {
         let (done, wait) = sync_channel(1);
         self.order(Order::Sync(done))?;
         match wait.recv() {
@@ -189,7 +191,7 @@ impl Keeper {
     }
 
     /// Ends the thread. The directory stays this run's, for what writes into it next.
-    pub(crate) fn end(mut self) -> Result<DraftWithBlocks, SyncError> {
+    pub fn end(mut self) -> Result<DraftWithBlocks, SyncError> {
         self.sync()?;
         self.orders = None;
         let blocks = self.join()?;

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 ///
 /// # Errors
 /// Those of the work first.
-pub(super) fn hash_beside<T>(
+pub fn hash_beside<T>(
     request: &Request<'_>,
     coins: Vec<RunInfo>,
     work: impl FnOnce() -> Result<T, SyncError>,
@@ -29,7 +29,7 @@ pub(super) fn hash_beside<T>(
     // With peers blocks above are connected, and the set becomes another one.
     let goes_on = matches!(request.source, Source::Peers(_));
     // Where machines share the run, this one waits for them meanwhile.
-    let has_thread = request.threads >= 2 || request.queue.is_some();
+    let has_thread = request.threads >= 2 || request.machines.is_some();
     if !has_thread || are_written || goes_on {
         return Ok((work()?, None));
     }

@@ -85,17 +85,17 @@ fn held_bytes(memory_bytes: u64) -> u64 {
 
 /// How coins are joined.
 #[derive(Clone, Copy)]
-pub(super) struct JoinOptions<'a> {
+pub struct JoinOptions<'a> {
     /// Whether they have the numbers of their leaves behind them.
-    pub(super) numbered: bool,
+    pub numbered: bool,
     /// By what the leaves that survive are sorted, if they are wanted; then coins are numbered.
-    pub(super) leaves: Option<LeafKeys<'a>>,
+    pub leaves: Option<LeafKeys<'a>>,
     /// Whether the MuHash of what survives is wanted.
-    pub(super) muhash: bool,
+    pub muhash: bool,
     /// The last block that is answered with bare coins.
-    pub(super) bare: Height,
+    pub bare: Height,
     /// Whether what comes of it is made durable; else it may lie in memory.
-    pub(super) durable: bool,
+    pub durable: bool,
 }
 
 /// Joins what segments left.
@@ -123,7 +123,7 @@ pub(super) fn join(
 }
 
 /// Joins those of some keys on this thread, and calls `alive` every now and then.
-pub(super) fn join_keys(
+pub fn join_keys(
     request: &Request<'_>,
     [made, spent]: [Vec<RunInfo>; 2],
     keys: KeyRange,

@@ -25,31 +25,31 @@ const EXISTED_MAX: usize = 8;
 
 /// What came of a join.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Joined {
+pub struct Joined {
     /// Coins for inputs, by their places, in runs.
-    pub(crate) answers: Vec<RunInfo>,
+    pub answers: Vec<RunInfo>,
     /// Places of the coins that survive, in runs.
-    pub(crate) places: Vec<RunInfo>,
+    pub places: Vec<RunInfo>,
     /// These coins, in runs.
-    pub(crate) coins: Vec<RunInfo>,
+    pub coins: Vec<RunInfo>,
     /// Leaves of the Utreexo forest that survive, in runs, where they were asked for.
-    pub(crate) leaves: Option<Vec<RunInfo>>,
+    pub leaves: Option<Vec<RunInfo>>,
     /// Sums over the coins.
-    pub(crate) totals: CoinTotals,
+    pub totals: CoinTotals,
     /// Their MuHash; that of nothing where it is not wanted.
-    pub(crate) muhash: MuHash,
+    pub muhash: MuHash,
     /// Outputs of blocks that existed when the block began.
-    pub(crate) existed: BTreeMap<Height, Vec<OutPoint>>,
+    pub existed: BTreeMap<Height, Vec<OutPoint>>,
 }
 
 impl Joined {
     /// Bytes of the coins that survive.
-    pub(super) fn coin_bytes(&self) -> u64 {
+    pub fn coin_bytes(&self) -> u64 {
         self.coins.iter().map(|run| run.bytes).sum()
     }
 
     /// Adds the next part.
-    pub(super) fn add(&mut self, part: Self) {
+    pub fn add(&mut self, part: Self) {
         let Self { answers, places, coins, leaves, totals, muhash, existed } = part;
         self.answers.extend(answers);
         self.places.extend(places);
@@ -66,7 +66,7 @@ impl Joined {
     }
 
     /// Notes an output of a block that existed when the block began.
-    pub(super) fn exists(&mut self, height: Height, outpoint: OutPoint) {
+    pub fn exists(&mut self, height: Height, outpoint: OutPoint) {
         self.existed.entry(height).or_default().push(outpoint);
         if self.existed.len() > EXISTED_MAX {
             self.existed.pop_last();
@@ -83,11 +83,11 @@ impl Joined {
 /// What a later start goes on from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
-    pub(super) joined: Joined,
+    pub joined: Joined,
     /// Up to which height blocks were judged.
-    pub(super) judged: Height,
+    pub judged: Height,
     /// Scripts of blocks above this one were run; those of the others may have been taken for valid.
-    pub(super) assumed: Height,
+    pub assumed: Height,
 }
 
 impl Record {

@@ -11,7 +11,7 @@ use apus_engine::utxo::forest::Places;
 use apus_utreexo::{Leaf, LeafBatch, NodeHash};
 
 /// How many leaves each block adds, and so which leaf of all is which one of a block.
-pub(super) struct LeafCount<'a> {
+pub struct LeafCount<'a> {
     chain: &'a HeaderChain,
     places: Places,
     /// Leaves of all blocks.
@@ -51,7 +51,7 @@ impl<'a> LeafCount<'a> {
 
 /// By what leaves are sorted, which is their order in the forest either way.
 #[derive(Clone, Copy)]
-pub(super) enum LeafKeys<'a> {
+pub enum LeafKeys<'a> {
     /// By their places among all leaves.
     Places(&'a LeafCount<'a>),
     /// By height and number in the block, where how many others there are is not known.

@@ -365,7 +365,7 @@ impl Walk<'_> {
 }
 
 /// Why a block was not taken. `alive` is called after each block that is looked at for it.
-pub(super) fn refusal(
+pub fn refusal(
     request: &Request<'_>,
     dir: &dyn ChainSource,
     (id, error): (KnownBlock, JudgeError),

@@ -104,10 +104,13 @@ impl ProofFile {
 
 /// The files of a folder, each looked at when its range is wanted: some may not be there, whose ranges are for other
 /// machines.
-pub(crate) struct ProofFolder<'a> {
-    pub(crate) folder: &'a Path,
-    pub(crate) network: Network,
-    pub(crate) chain: &'a HeaderChain,
+pub struct ProofFolder<'a> {
+    /// The folder.
+    pub folder: &'a Path,
+    /// Of which network the files must be.
+    pub network: Network,
+    /// The chain whose blocks they are about.
+    pub chain: &'a HeaderChain,
 }
 
 impl ProofSource for ProofFolder<'_> {

@@ -22,21 +22,24 @@ use std::time::Duration;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Who asks.
-pub(crate) struct Asking<'a> {
-    pub(crate) network: Network,
-    pub(crate) observer: &'a dyn Observer,
-    pub(crate) interrupt: &'a AtomicBool,
+pub struct Asking<'a> {
+    /// The network.
+    pub network: Network,
+    /// Hears of peers that fail.
+    pub observer: &'a dyn Observer,
+    /// Stops the search.
+    pub interrupt: &'a AtomicBool,
 }
 
 /// See the module.
-pub(crate) struct PeerProofs<'a> {
+pub struct PeerProofs<'a> {
     chain: &'a HeaderChain,
     peers: ProofPeers<'a>,
 }
 
 impl<'a> PeerProofs<'a> {
     /// Connects to the peers, which are asked about the blocks of `chain`.
-    pub(crate) fn connect(
+    pub fn connect(
         options: &BridgePeers,
         asking: Asking<'a>,
         chain: &'a HeaderChain,

@@ -11,7 +11,7 @@ use crate::workdir::{Done, RunInfo, Workdir};
 use apus_utreexo::{Fragment, LiveLeaf, read_live};
 
 /// See the module.
-pub(crate) struct SegmentLeaves<'w> {
+pub struct SegmentLeaves<'w> {
     workdir: &'w Workdir<'w>,
     /// By ascending height.
     segments: Vec<Segment>,
@@ -29,7 +29,7 @@ struct Segment {
 
 impl<'w> SegmentLeaves<'w> {
     /// Those of all segments.
-    pub(crate) fn of(workdir: &'w Workdir<'w>, done: &[Done<Partial>]) -> Self {
+    pub fn of(workdir: &'w Workdir<'w>, done: &[Done<Partial>]) -> Self {
         let mut done: Vec<&Done<Partial>> = done.iter().collect();
         done.sort_unstable_by_key(|done| done.range.start);
         let mut next = 0u64;

@@ -18,7 +18,7 @@ const PARTS_EACH: u64 = 4;
 const PART_BYTES_MIN: u64 = 1 << 20;
 
 /// See the module.
-pub(crate) struct SortedLeaves<'r> {
+pub struct SortedLeaves<'r> {
     runs: Runs<'r, Leaves>,
     parts: Vec<KeyRange>,
     bytes: u64,
@@ -30,11 +30,7 @@ pub(crate) struct SortedLeaves<'r> {
 
 impl<'r> SortedLeaves<'r> {
     /// Those of all leaves, of which there are `count`, that these runs name.
-    pub(crate) fn open(
-        request: &Request<'r>,
-        runs: Vec<RunInfo>,
-        count: u64,
-    ) -> Result<Self, SyncError> {
+    pub fn open(request: &Request<'r>, runs: Vec<RunInfo>, count: u64) -> Result<Self, SyncError> {
         let bytes: u64 = runs.iter().map(|run| run.bytes).sum();
         let go_on = || stop_if_interrupted(request.interrupt);
         let budget = MergeBudget::for_each_of(request.threads, request.memory_bytes / 2);
@@ -46,7 +42,7 @@ impl<'r> SortedLeaves<'r> {
     }
 
     /// All were gone through.
-    pub(crate) fn close(self) -> Result<(), SyncError> {
+    pub fn close(self) -> Result<(), SyncError> {
         self.runs.close()
     }
 

@@ -20,7 +20,7 @@ const NOWHERE: BlockLocation = BlockLocation { file: 0, offset: 0, size: 0 };
 impl BlocksDir {
     /// The blocks of `chain` in `dir`: by Core's index where that leads along the chain, and otherwise by going
     /// through the files.
-    pub(crate) fn open_on(
+    pub fn open_on(
         dir: &Path,
         params: &Params,
         chain: HeaderChain,

@@ -84,7 +84,7 @@ impl<'p> PeersChain<'p> {
     }
 
     /// Bytes of the chain's headers.
-    pub(crate) fn headers_bytes(&self) -> u64 {
+    pub fn headers_bytes(&self) -> u64 {
         u64::from(self.chain.tip_height()) * HEADER_SIZE as u64
     }
 

@@ -179,7 +179,7 @@ impl<'a> Peers<'a> {
 
     /// A chain to go on with where one fails with `error`, if that is about a block that others do
     /// without.
-    pub(crate) fn other_chain<'p>(
+    pub fn other_chain<'p>(
         &'p self,
         chain: &HeaderChain,
         error: &SyncError,

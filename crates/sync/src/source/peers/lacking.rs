@@ -7,7 +7,7 @@ use apus_chain::{HeaderChain, KnownBlock};
 
 impl Peers<'_> {
     /// Tells what peers have beyond the end of `chain`, where a run ends, and that was refused or did not come.
-    pub(crate) fn tell_lacking(&self, chain: &HeaderChain, observer: &dyn Observer) {
+    pub fn tell_lacking(&self, chain: &HeaderChain, observer: &dyn Observer) {
         let end = KnownBlock { height: chain.tip_height(), hash: *chain.tip_hash() };
         let warn = |warning| observer.event(Event::Warning(warning));
         if let Some(doubt) = self.network.clock_doubt() {

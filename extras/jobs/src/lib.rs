@@ -1,0 +1,23 @@
+//! Runs that machines share: jobs, what they leave, and who does them.
+//!
+//! [`SharedQueue`] has the segments of a run done by other machines; [`work`] does them there. Jobs and answers go through a
+//! [`JobQueue`], which knows nothing of what they mean; `apus-cluster` has one on a server.
+
+mod desk;
+mod error;
+mod job;
+mod mergesync;
+mod opened;
+mod queue;
+mod remote;
+mod warning;
+mod worker;
+
+pub use error::{ClusterError, QueueError, RemoteError, RemoteKind};
+pub use job::{JobCopy, JobKey, JobStep};
+pub use queue::{
+    AnswerBytes, JobQueue, Jobs, Lease, ObjectPart, ObjectRef, Offer, RunDescription, RunId,
+    WIRE_VERSION, WireError, WorkerSeen, describe_run, reads_as_sent, rest_of_passed_on,
+};
+pub use remote::SharedQueue;
+pub use worker::{WorkBlocks, WorkDone, WorkRequest, work};

@@ -1,0 +1,167 @@
+//! [`Keeping`]: a data directory with blocks and their undo data, of what machines left of segments in any order.
+//!
+//! Blocks are of this machine's own folder. The undo data of a segment are fetched when its answer comes, into a file of the
+//! work folder, so that one that was lost is noticed then and made again; they go into the directory once those of all
+//! segments below have. So memory holds one object at a time, and the disk what has come too early.
+
+use crate::desk::Desk;
+use crate::desk::Useless;
+use crate::error::ClusterError;
+use crate::queue::{JobQueue, ObjectRef, UndoRecord};
+use apus_chain::{CheckedBlock, Height, HeightRange, KnownBlock};
+use apus_sync::engines::in_order::{Keeper, KeptBlock};
+use apus_sync::engines::mergesync::{Work, sum_key};
+use apus_sync::error::{StorageResult, SyncError};
+use apus_sync::folder::{DatadirBlocks, FolderKind};
+use apus_sync::request::{Request, first_of_last};
+use apus_sync::sink::datadir::DraftWithBlocks;
+use apus_sync::supply::in_order::take_in_order;
+use apus_sync::workdir::names::SPILL;
+use apus_sync::workdir::plan::Plan;
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+/// See the module.
+pub(super) struct Keeping<'k> {
+    work: &'k Work<'k>,
+    fetching: Fetching<'k>,
+    keeper: Keeper,
+    /// The next block.
+    next: Height,
+    /// Segments that came before one below them.
+    early: BTreeMap<Height, UndoFile>,
+}
+
+/// Gets undo data that machines left.
+#[derive(Clone, Copy)]
+pub(super) struct Fetching<'f> {
+    queue: &'f dyn JobQueue,
+    request: &'f Request<'f>,
+    /// The first block of which they are wanted.
+    pub(super) from: Height,
+}
+
+/// The undo data of a segment, in a file; none are there where none are wanted.
+pub(super) struct UndoFile {
+    range: HeightRange,
+    name: String,
+    /// Lengths of the objects that lie in it one behind the other.
+    lengths: Vec<usize>,
+}
+
+/// Whether a request asks for a data directory.
+pub(super) fn is_wanted(request: &Request<'_>) -> bool {
+    request.folders.iter().any(|folder| matches!(folder.kind, FolderKind::Datadir(_)))
+}
+
+impl Fetching<'_> {
+    /// Gets the undo data of a segment, which are to be those of its blocks.
+    pub(super) fn undo(
+        &self,
+        range: HeightRange,
+        objects: &[ObjectRef],
+    ) -> Result<UndoFile, Useless> {
+        let (request, here) = (self.request, Useless::Here);
+        let storage = request.workdir;
+        let name = format!("{SPILL}undo-{}.dat", range.start);
+        let (mut count, mut lengths) = (0, Vec::with_capacity(objects.len()));
+        let mut file = None;
+        for object in objects {
+            let bytes = Desk::object(self.queue, request, object)?;
+            let records = UndoRecord::all(&bytes);
+            count += records.map_err(|error| Useless::Result(error.to_string()))?.len();
+            let file = match &mut file {
+                Some(file) => file,
+                none => none.insert(storage.create(&name).at(storage, &name).map_err(here)?),
+            };
+            file.write_all(&bytes).at(storage, &name).map_err(here)?;
+            lengths.push(bytes.len());
+        }
+        if let Some(mut file) = file {
+            file.flush().at(storage, &name).map_err(here)?;
+        }
+        match count == self.kept(range).count() as usize {
+            true => Ok(UndoFile { range, name, lengths }),
+            false => Err(Useless::Result("its undo data are of other blocks".to_owned())),
+        }
+    }
+
+    /// Those blocks of a range that are kept.
+    fn kept(&self, range: HeightRange) -> HeightRange {
+        HeightRange::new(range.start.max(self.from).min(range.end), range.end)
+    }
+}
+
+impl<'k> Keeping<'k> {
+    /// Begins a data directory, if one is asked for. What an earlier start wrote of it is written anew.
+    pub(super) fn start(
+        work: &'k Work<'k>,
+        queue: &'k dyn JobQueue,
+        plan: &Plan,
+    ) -> Result<Option<Self>, SyncError> {
+        let (request, end) = (work.request, plan.last());
+        let tip = KnownBlock { height: 0, hash: request.params.genesis_hash };
+        let keeper = Keeper::start(request, work.options, work.dir, 1, tip, end, sum_key(plan))?;
+        let Some(keeper) = keeper else { return Ok(None) };
+        let holds_all = |kind: &FolderKind| matches!(kind, FolderKind::Datadir(DatadirBlocks::All));
+        let all = request.folders.iter().any(|folder| holds_all(&folder.kind));
+        let from = if all { 1 } else { first_of_last(end).max(1) };
+        let fetching = Fetching { queue, request, from };
+        Ok(Some(Self { work, fetching, keeper, next: 1, early: BTreeMap::new() }))
+    }
+
+    /// How undo data are had.
+    pub(super) fn fetching(&self) -> Fetching<'k> {
+        self.fetching
+    }
+
+    /// Takes the undo data of a segment, and writes all whose turn it is.
+    pub(super) fn take(&mut self, undo: UndoFile) -> Result<(), SyncError> {
+        self.early.insert(undo.range.start, undo);
+        while let Some(undo) = self.early.remove(&self.next) {
+            self.next = undo.range.end;
+            self.write(&undo)?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, undo: &UndoFile) -> Result<(), SyncError> {
+        let (range, request) = (self.fetching.kept(undo.range), self.work.request);
+        if range.is_empty() {
+            return Ok(());
+        }
+        let (storage, name) = (request.workdir, &undo.name);
+        let mut file = storage.open(name, 0).at(storage, name)?;
+        let prepare = |block: CheckedBlock| {
+            let raw = block.bytes().view().raw().to_vec();
+            let id = KnownBlock { height: block.height(), hash: block.bytes().hash() };
+            let bytes = raw.len() as u64;
+            ((id, Arc::new(raw)), bytes)
+        };
+        let keeper = &mut self.keeper;
+        take_in_order(request, self.work.dir, (range, 0), &prepare, |ahead| {
+            for length in &undo.lengths {
+                let mut bytes = vec![0; *length];
+                file.read_exact(&mut bytes).at(storage, name)?;
+                let records = UndoRecord::all(&bytes);
+                let damaged = |error: crate::queue::WireError| {
+                    SyncError::from(ClusterError::Message(format!("{name}: {error}")))
+                };
+                for UndoRecord { undo, spent } in records.map_err(damaged)? {
+                    let Some((_, ((id, raw), _))) = ahead.next()? else { break };
+                    keeper.put(KeptBlock { id, raw, undo: undo.to_vec(), spent })?;
+                }
+                apus_sync::progress::stop_if_interrupted(request.interrupt)?;
+            }
+            Ok(())
+        })?;
+        drop(file);
+        storage.remove(name).at(storage, name)
+    }
+
+    /// The directory with all blocks.
+    pub(super) fn end(self) -> Result<DraftWithBlocks, SyncError> {
+        self.keeper.end()
+    }
+}

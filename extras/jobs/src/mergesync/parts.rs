@@ -1,0 +1,224 @@
+//! [`Parts`]: the parts of the join, as machines left them: coins here, answers where they are.
+
+use super::getting::Getting;
+use super::pieces::Gathered;
+use super::slices::Slices;
+use super::{Shared, Telling, sent};
+use crate::desk::Answered;
+use crate::desk::Desk;
+use crate::desk::Useless;
+use crate::job::{JobKey, JobStep};
+use crate::queue::{
+    JoinDone, JoinSource, JoinTold, ObjectRef, Piece, RunId, Sent, Slice, nothing_told,
+};
+use apus_chain::HeightRange;
+use apus_sync::engines::mergesync::Joined;
+use apus_sync::error::SyncError;
+use apus_sync::progress::{Event, Phase, Progress};
+use apus_sync::request::{OutputKind, Request};
+use apus_sync::runs::{KeyRange, divide_sizes};
+use apus_sync::workdir::RunInfo;
+use apus_sync::workdir::names::SPILL;
+use std::collections::BTreeMap;
+
+/// Into so many parts a join is divided, unless these are shorter or longer than is worth it.
+const PARTS: u64 = 64;
+
+/// Records of a part, in bytes.
+const PART_BYTES_MIN: u64 = 8 << 20;
+
+/// A machine needs about twice as much disk while it joins a part.
+const PART_BYTES_MAX: u64 = 1 << 30;
+
+/// See the module.
+pub(super) struct Parts<'p> {
+    /// What came of all; the answers are in objects.
+    pub(super) joined: Joined,
+    /// Which of these are each segment's.
+    pub(super) answers: Slices<'p>,
+    /// The same of leaves that survive, where they are wanted.
+    pub(super) leaves: Option<Slices<'p>>,
+    /// Which keys each part has.
+    pub(super) keys: Vec<KeyRange>,
+}
+
+impl<'s> Shared<'s> {
+    /// Has all that the segments left joined.
+    pub(super) fn join(&mut self, segments: &[HeightRange]) -> Result<Parts<'s>, SyncError> {
+        let request = self.work.request;
+        request.observer.event(Event::Started(Phase::Join));
+        let gathered = &self.gathered;
+        let bytes_total: u64 = segments.iter().map(|range| gathered.of(range).records.bytes).sum();
+        let samples = gathered.samples(segments)?;
+        let count = bytes_total / part_bytes(request, bytes_total);
+        let keys = KeyRange::on_lines(divide_sizes(samples.into_iter(), count));
+        let total = Progress { bytes_total, ..Progress::default() };
+        let mut progress = Telling::new(request, Phase::Join, total);
+        let run = self.desk.run();
+        let told = |key: JobKey| told_before(key, run, gathered, (segments, &keys));
+        let with_leaves = self.plan.identity.leaves;
+        let object = |of: &ObjectRef| Desk::object(self.queue, request, of);
+        let getting = Getting::new(request, &object);
+        let mut read = |answered: Answered| {
+            let done: JoinDone = sent(&answered, run)?;
+            let wanted = if with_leaves { segments.len() } else { 0 };
+            let found = (done.answers.slices.len(), done.leaves.slices.len());
+            if found != (segments.len(), wanted) {
+                return Err(Useless::Result("it is of other segments".to_owned()));
+            }
+            let part = answered.key.range.start;
+            let coins = getting.run(&done.coins, format!("{SPILL}set-{part}.run"))?;
+            let mut places = None;
+            if request.outputs.iter().any(|output| output.kind == OutputKind::Hints) {
+                let name = format!("{SPILL}places-{part}.run");
+                places = Some(getting.run(&done.places, name)?);
+            }
+            Ok((answered.key, done, coins, places))
+        };
+        let (mut all, mut left) = (BTreeMap::new(), Vec::new());
+        let slices = |name| Slices::new(request.workdir, name, segments.len());
+        let mut answers = slices("answers")?;
+        let mut leaves = with_leaves.then(|| slices("leaves")).transpose()?;
+        let each = bytes_total / keys.len() as u64;
+        let mut take = |done: Option<(JobKey, JoinDone, RunInfo, Option<RunInfo>)>| {
+            if let Some((key, mut done, coins, places)) = done {
+                let found = [&mut done.answers, &mut done.leaves].map(std::mem::take);
+                left.push((key, found.each_ref().map(|found| found.objects.clone())));
+                let ([of_answers, of_leaves], part) = (found, key.range.start);
+                answers.add(part, of_answers)?;
+                if let Some(leaves) = &mut leaves {
+                    leaves.add(part, of_leaves)?;
+                }
+                all.insert(key, (done, coins, places));
+                progress.add(0, each);
+            }
+            progress.tell();
+            Ok(())
+        };
+        let todo = (0..keys.len() as u32).map(JobKey::join);
+        let failure = self.desk.step(todo, &told, &mut read, &mut take)?;
+        for (key, objects) in left {
+            self.desk.leaves(key, objects.iter().flatten());
+        }
+        request.observer.event(Event::Ended { phase: Phase::Join, bytes: bytes_total });
+        match failure {
+            Some((_, error)) => Err(error),
+            None => Ok(Parts { joined: together(all.into_values()), answers, leaves, keys }),
+        }
+    }
+}
+
+/// What jobs before the last step are told: segments that are gathered, and parts of the join with these keys. It is the same
+/// bytes each time.
+pub(super) fn told_before(
+    key: JobKey,
+    run: RunId,
+    gathered: &Gathered<'_>,
+    (segments, keys): (&[HeightRange], &[KeyRange]),
+) -> Result<Option<Vec<u8>>, SyncError> {
+    let keys = match key.step {
+        JobStep::Blocks => return Ok(Some(nothing_told())),
+        JobStep::Join => keys.get(key.range.start as usize),
+        JobStep::Connect => None,
+    };
+    let Some(keys) = keys.copied() else { return Ok(None) };
+    let mut sources = Vec::with_capacity(segments.len());
+    gathered.each(&mut |range, kept, made, spent| {
+        if segments.binary_search(&range).is_ok() {
+            sources.push(source((range, kept.records), made, spent, keys));
+        }
+    })?;
+    sources.sort_unstable_by_key(|source| source.range);
+    let KeyRange { from, until } = keys;
+    Ok(Some(JoinTold { from, until, sources }.to_bytes(run, key)))
+}
+
+/// How long parts are.
+fn part_bytes(request: &Request<'_>, bytes_total: u64) -> u64 {
+    let even = (bytes_total / PARTS).clamp(PART_BYTES_MIN, PART_BYTES_MAX);
+    // Short segments are asked for where little is to be done at a time.
+    request.segment_bytes.map_or(even, |bytes| bytes.clamp(1, PART_BYTES_MAX))
+}
+
+fn together(parts: impl Iterator<Item = (JoinDone, RunInfo, Option<RunInfo>)>) -> Joined {
+    let mut whole = Joined::default();
+    for (done, coins, places) in parts {
+        whole.add(Joined {
+            places: places.into_iter().collect(),
+            coins: vec![coins],
+            totals: done.totals,
+            muhash: done.muhash,
+            existed: done.existed,
+            ..Joined::default()
+        });
+    }
+    whole
+}
+
+/// What a part takes of a segment.
+fn source(
+    (range, records): (HeightRange, ObjectRef),
+    made: &[Piece],
+    spent: &[Piece],
+    keys: KeyRange,
+) -> JoinSource {
+    let before: u64 = made.iter().map(|piece| u64::from(piece.bytes)).sum();
+    let (made, spent) = (slice(made, 0, keys), slice(spent, before, keys));
+    JoinSource { range, records, made, spent }
+}
+
+/// The pieces that have some of these keys; `start` is where the first of all begins.
+fn slice(pieces: &[Piece], start: u64, keys: KeyRange) -> Slice {
+    let first = pieces.partition_point(|piece| piece.last < keys.from);
+    let is_before = |piece: &Piece| keys.until.is_none_or(|until| piece.first < until);
+    let end = pieces.partition_point(is_before).max(first);
+    let before: u64 = pieces[..first].iter().map(|piece| u64::from(piece.bytes)).sum();
+    let pieces = pieces[first..end].iter().map(|piece| (piece.bytes, piece.digest));
+    Slice { offset: start + before, pieces: pieces.collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apus_testkit::rng::Rng;
+
+    /// Pieces of keys of which each begins where the one before ends, or in another byte.
+    fn pieces(keys: &[u64], each: usize) -> Vec<Piece> {
+        let of_byte = keys.chunk_by(|a, b| KeyRange::line_of(*a) == KeyRange::line_of(*b));
+        let piece = |some: &[u64]| Piece {
+            first: some[0],
+            last: some[some.len() - 1],
+            bytes: some.len() as u32,
+            digest: [some[0] as u8; 32],
+        };
+        of_byte.flat_map(|some| some.chunks(each)).map(piece).collect()
+    }
+
+    #[test]
+    fn parts_read_all_their_keys_and_hardly_any_twice() {
+        let mut rng = Rng::new(72);
+        let mut spread: Vec<u64> = (0..40_000).map(|_| rng.next_u64()).collect();
+        // As if all ids had been ground for, many of them the same.
+        let mut ground: Vec<u64> =
+            (0..40_000).map(|_| 0xabcd_ef00_0000_0000 | rng.next_u64() >> 52).collect();
+        for (keys, twice_max) in [(&mut spread, 0), (&mut ground, 15 * 2 * 90)] {
+            keys.sort_unstable();
+            let all = pieces(keys, 90);
+            let samples = all.iter().map(|piece| (piece.first, piece.bytes));
+            let parts = KeyRange::on_lines(divide_sizes(samples, 16));
+            assert_eq!((parts.len(), parts[0].from, parts[15].until), (16, 0, None));
+            assert!(parts.windows(2).all(|pair| pair[0].until == Some(pair[1].from)));
+            let mut read = 0;
+            for part in parts {
+                let Slice { offset, pieces } = slice(&all, 0, part);
+                let bytes: u32 = pieces.iter().map(|(bytes, _)| bytes).sum();
+                let got = &keys[offset as usize..offset as usize + bytes as usize];
+                let is_of =
+                    |key: &&u64| **key >= part.from && part.until.is_none_or(|until| **key < until);
+                assert_eq!(got.iter().filter(is_of).count(), keys.iter().filter(is_of).count());
+                read += got.len();
+            }
+            assert!(read - keys.len() <= twice_max, "{read}");
+        }
+    }
+}

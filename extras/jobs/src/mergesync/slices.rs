@@ -1,0 +1,182 @@
+//! [`Slices`]: which of what each part of the join found is each segment's, in a file of the work folder.
+//!
+//! A part leaves a row with a slice for each segment; a segment wants a column. Columns are read some at a time, each once
+//! where segments come in order. In memory are some hundred bytes for each part, and these columns.
+
+use crate::queue::{Found, FoundPart, FoundSlice, ObjectRef};
+use apus_storage::{Storage, StorageFile};
+use apus_sync::error::{IoError, StorageResult, SyncError};
+use apus_sync::workdir::names::SPILL;
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::sync::{Mutex, PoisonError};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// A slice, and a checksum of it and its place.
+const ENTRY_BYTES: usize = 3 * 4 + 32 + 8;
+
+/// So many columns are read at once.
+const COLUMNS: usize = 64;
+
+/// What a part found.
+struct Row {
+    /// Which row of the file it is.
+    place: u64,
+    objects: Vec<ObjectRef>,
+}
+
+/// See the module.
+pub(super) struct Slices<'s> {
+    storage: &'s dyn Storage,
+    name: String,
+    file: Box<dyn StorageFile>,
+    /// Slices in each row.
+    segments: usize,
+    written: u64,
+    /// By the number of the part.
+    rows: BTreeMap<u32, Row>,
+    columns: Mutex<Columns>,
+}
+
+/// Columns from one on, by part and segment.
+#[derive(Default)]
+struct Columns {
+    from: usize,
+    rows: Vec<Vec<FoundSlice>>,
+}
+
+impl<'s> Slices<'s> {
+    /// Of `what` parts found, which each have a slice for so many segments; others have files of other names.
+    pub(super) fn new(
+        storage: &'s dyn Storage,
+        what: &str,
+        segments: usize,
+    ) -> Result<Self, SyncError> {
+        let name = format!("{SPILL}{what}.run");
+        let file = storage.create(&name).at(storage, &name)?;
+        let (rows, columns) = (BTreeMap::new(), Mutex::default());
+        Ok(Self { storage, name, file, segments, written: 0, rows, columns })
+    }
+
+    /// Adds what a part found.
+    pub(super) fn add(&mut self, part: u32, found: Found) -> Result<(), SyncError> {
+        let Found { objects, slices } = found;
+        let (storage, name, place) = (self.storage, &self.name, self.written);
+        let mut bytes = Vec::with_capacity(slices.len() * ENTRY_BYTES);
+        for (segment, slice) in slices.iter().enumerate() {
+            write(slice, seed(place, segment), &mut bytes);
+        }
+        self.file.write_all(&bytes).and_then(|()| self.file.flush()).at(storage, name)?;
+        self.written += 1;
+        self.rows.insert(part, Row { place, objects });
+        *self.columns.get_mut().unwrap_or_else(PoisonError::into_inner) = Columns::default();
+        Ok(())
+    }
+
+    /// Where it lies that was found for a segment, by its place among all.
+    pub(super) fn of(&self, segment: usize) -> Result<Vec<FoundPart>, SyncError> {
+        let mut columns = self.columns.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_there = (columns.from..columns.from + COLUMNS).contains(&segment);
+        if columns.rows.is_empty() || !is_there {
+            *columns = self.read(segment)?;
+        }
+        let from = columns.from;
+        let of_part = |(row, slices): (&Row, &Vec<FoundSlice>)| {
+            slices.get(segment - from)?.part(&row.objects)
+        };
+        Ok(self.rows.values().zip(&columns.rows).filter_map(of_part).collect())
+    }
+
+    /// Reads columns from one on.
+    fn read(&self, from: usize) -> Result<Columns, SyncError> {
+        let (storage, name) = (self.storage, &self.name);
+        let until = (from + COLUMNS).min(self.segments);
+        let mut bytes = vec![0; (until - from) * ENTRY_BYTES];
+        let mut row = |row: &Row| {
+            let at = (row.place * self.segments as u64 + from as u64) * ENTRY_BYTES as u64;
+            let mut file = storage.open(name, at).at(storage, name)?;
+            file.read_exact(&mut bytes).at(storage, name)?;
+            let entries = bytes.chunks_exact(ENTRY_BYTES).zip(from..);
+            let slices = entries.map(|(entry, segment)| read(entry, seed(row.place, segment)));
+            slices.collect::<Option<Vec<FoundSlice>>>().ok_or_else(|| {
+                let error =
+                    io::Error::new(ErrorKind::InvalidData, "it has other bytes than were written");
+                SyncError::Io(IoError::Storage { file: storage.describe(name), error })
+            })
+        };
+        let rows = self.rows.values().map(&mut row).collect::<Result<_, SyncError>>()?;
+        Ok(Columns { from, rows })
+    }
+}
+
+/// An entry that is read at another place than it was written at is none.
+fn seed(row: u64, segment: usize) -> u64 {
+    row << 32 | segment as u64
+}
+
+fn write(slice: &FoundSlice, seed: u64, out: &mut Vec<u8>) {
+    let start = out.len();
+    for number in [slice.object, slice.offset, slice.bytes] {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+    out.extend_from_slice(&slice.digest);
+    let checksum = xxh3_64_with_seed(&out[start..], seed);
+    out.extend_from_slice(&checksum.to_le_bytes());
+}
+
+fn read(entry: &[u8], seed: u64) -> Option<FoundSlice> {
+    let (slice, checksum) = entry.split_last_chunk::<8>()?;
+    let number = |at: usize| Some(u32::from_le_bytes(*slice[at..].first_chunk()?));
+    let (object, offset, bytes) = (number(0)?, number(4)?, number(8)?);
+    let digest = *slice[12..].first_chunk()?;
+    let fits = xxh3_64_with_seed(slice, seed) == u64::from_le_bytes(*checksum);
+    fits.then_some(FoundSlice { object, offset, bytes, digest })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::ObjectPart;
+    use apus_storage::DirStorage;
+    use apus_testkit::rng::Rng;
+
+    #[test]
+    fn each_segment_gets_its_column_by_ascending_parts() {
+        let (desk, mut rng, segments) = (tempfile::tempdir().unwrap(), Rng::new(63), 150);
+        let storage = DirStorage::new(desk.path());
+        let mut slices = Slices::new(&storage, "answers", segments).unwrap();
+        assert_eq!(slices.of(0).unwrap(), []);
+        let mut all = BTreeMap::new();
+        for part in [2_u32, 0, 1] {
+            let object = ObjectRef { digest: [part as u8; 32], bytes: 1 << 20 };
+            let slice = |at: u32| FoundSlice {
+                object: 0,
+                offset: at,
+                // Not every segment takes something of every part.
+                bytes: if rng.below(3) == 0 { 0 } else { 1 + at },
+                digest: [at as u8; 32],
+            };
+            let row: Vec<FoundSlice> = (0..segments as u32).map(slice).collect();
+            slices.add(part, Found { objects: vec![object], slices: row.clone() }).unwrap();
+            all.insert(part, (object, row));
+            for segment in [0, segments - 1, 63, 64, 1, 70] {
+                let of = all.values().filter(|(_, row)| row[segment].bytes > 0);
+                let expected: Vec<FoundPart> = of
+                    .map(|(object, row)| {
+                        let FoundSlice { offset, bytes, digest, .. } = row[segment];
+                        let (object, offset, bytes) = (*object, offset.into(), bytes.into());
+                        (ObjectPart { object, offset, bytes }, digest)
+                    })
+                    .collect();
+                assert_eq!(slices.of(segment).unwrap(), expected, "{segment}");
+            }
+        }
+        // An entry at another's place is as good as a damaged one.
+        let path = desk.path().join(&slices.name);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes.copy_within(ENTRY_BYTES..2 * ENTRY_BYTES, 0);
+        std::fs::write(&path, bytes).unwrap();
+        let told = slices.of(0).unwrap_err().to_string();
+        assert!(told.contains("other bytes than were written"), "{told}");
+    }
+}

@@ -1,0 +1,192 @@
+//! The seam between a run and other machines that do its segments: [`JobQueue`] where the run is, [`Jobs`] where
+//! segments are done, and what is sent between them.
+//!
+//! A queue carries bytes and knows heights; what the bytes mean is here ([`RunSpec`], [`JobMessage`],
+//! [`Answer`], [`hints`], [`proven`], [`SegmentResult`]), so that a queue can be any. Messages are small. What is large is an
+//! object, which goes by another way and is named by its digest. Each call of a queue is one try: what waits for
+//! a server that is away, and for how long, is the caller's business ([`Patience`]).
+//!
+//! Formats: `docs/formats/cluster-wire.md`.
+
+mod any;
+mod found;
+pub(crate) mod hints;
+mod message;
+mod passed_on;
+mod patience;
+pub(crate) mod proven;
+pub(crate) mod result;
+mod shuffle;
+mod spec;
+mod undo;
+mod wire;
+
+pub use any::reads_as_sent;
+pub(crate) use found::{Found, FoundPart, FoundSlice};
+pub(crate) use message::{Answer, AnswerKind, JobMessage};
+pub use passed_on::rest_of_passed_on;
+pub(crate) use patience::Patience;
+pub(crate) use result::SegmentResult;
+pub(crate) use shuffle::{
+    ConnectDone, ConnectTold, ForestTold, GatherDone, JoinDone, JoinSource, JoinTold, Piece,
+    RunObjects, Sent, Slice, nothing_told,
+};
+pub(crate) use spec::{PassKind, RunSpec};
+pub use spec::{RunDescription, RunId, describe_run};
+pub(crate) use undo::UndoRecord;
+pub(crate) use wire::digest;
+pub use wire::{ObjectPart, ObjectRef, WIRE_VERSION, WireError};
+
+use crate::error::QueueError;
+use crate::job::{JobCopy, JobKey};
+use apus_sync::source::GivenBlocks;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where a run puts jobs and gets answers.
+pub trait JobQueue: Sync {
+    /// Makes a run known, so that machines may join it, or goes on with it where an earlier start made it known.
+    /// The `spec` has the secret of the run.
+    fn open(&self, run: &RunId, spec: &[u8]) -> Result<(), QueueError>;
+
+    /// Puts an object of a run, which need not be open.
+    fn put_object(&self, run: &RunId, bytes: &[u8]) -> Result<ObjectRef, QueueError>;
+
+    /// Gets an object, which is what its name says.
+    fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError>;
+
+    /// Gets some bytes of each of these objects, in this order, as a machine at a job does ([`Lease::object_parts`]).
+    fn object_parts(&self, parts: &[ObjectPart]) -> Result<Vec<Vec<u8>>, (usize, QueueError)>;
+
+    /// Puts a job, unless it is there as such a copy.
+    fn put_job(&self, key: JobKey, copy: JobCopy, message: &[u8]) -> Result<(), QueueError>;
+
+    /// The same of a job whose answer was of no use: that may be there still as one that a machine is at, since a machine
+    /// answers before it is done with it.
+    fn put_job_anew(&self, key: JobKey, copy: JobCopy, message: &[u8]) -> Result<(), QueueError>;
+
+    /// The next answer to any job of the run, each once and from the first one on, those to an earlier start too.
+    /// Waits for one no longer than so long.
+    fn answer(&self, wait: Duration) -> Result<Option<AnswerBytes>, QueueError>;
+
+    /// Forgets an answer that is of no use, so that there can be another to that job.
+    fn forget(&self, answer: &AnswerBytes) -> Result<(), QueueError>;
+
+    /// How many of a hundred jobs are to be done twice, by two machines, and compared.
+    fn audit_percent(&self) -> u8 {
+        0
+    }
+
+    /// The machines that gave a sign of life.
+    fn workers(&self) -> Vec<WorkerSeen>;
+
+    /// By what machines have blocks of the run's folder, if they are handed out.
+    fn given(&self) -> Option<&GivenBlocks> {
+        None
+    }
+
+    /// Ends the run: whatever the queue has of it goes, the secret among it, and workers are let go. Its objects may take
+    /// longer to remove than the run has to wait.
+    fn close(&self) -> Result<(), QueueError>;
+
+    /// Waits until the objects of runs that were closed are gone.
+    fn closed(&self) -> Result<(), QueueError> {
+        Ok(())
+    }
+}
+
+/// An answer as it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AnswerBytes {
+    /// By what the queue knows it.
+    pub place: u64,
+    /// The job.
+    pub key: JobKey,
+    /// Whether it is to be compared with the one that counts.
+    pub audit: bool,
+    /// Whether one wrote it who has the key of the run.
+    pub is_genuine: bool,
+    /// The message.
+    pub message: Vec<u8>,
+}
+
+/// A machine as its last sign of life shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerSeen {
+    /// Its name.
+    pub name: String,
+    /// How long ago that was.
+    pub ago: Duration,
+    /// Whether it waits for a job.
+    pub idle: bool,
+    /// What it does, for people.
+    pub doing: String,
+}
+
+/// Where a machine gets jobs of one run.
+pub trait Jobs: Sync {
+    /// What the run is.
+    fn spec(&self) -> &[u8];
+
+    /// By what this machine is known.
+    fn name(&self) -> &str;
+
+    /// Gets an object, which is what its name says.
+    fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError>;
+
+    /// A job, if one comes in time.
+    fn take(&self, wait: Duration) -> Result<Offer<'_>, QueueError>;
+}
+
+/// What a machine is offered.
+pub enum Offer<'a> {
+    /// A job.
+    Job(Box<dyn Lease + 'a>),
+    /// Nothing now.
+    Nothing,
+    /// The run has ended.
+    Over,
+}
+
+/// A job that this machine has, as long as it gives signs of life. Dropped, it goes to another one when
+/// these are missed.
+pub trait Lease: Send + Sync {
+    /// The message.
+    fn message(&self) -> &[u8];
+
+    /// How often the job was given to any machine, this time among them.
+    fn deliveries(&self) -> u64;
+
+    /// A sign of life, to be given after each block. Costs nothing where one was given a moment ago.
+    fn alive(&self);
+
+    /// Gets an object while it gives signs of life.
+    fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError>;
+
+    /// Gets some bytes of each of these objects, in this order. Nothing says that they are what they should be: the
+    /// caller has digests of them. The object that is not there, or too short, is named by its place among `parts`.
+    fn object_parts(&self, parts: &[ObjectPart]) -> Result<Vec<Vec<u8>>, (usize, QueueError)>;
+
+    /// Puts an object of this name while it gives signs of life. Its bytes may be many, and are not copied.
+    fn put_object(&self, of: &ObjectRef, bytes: &Arc<Vec<u8>>) -> Result<(), QueueError>;
+
+    /// Whether the run has ended meanwhile, as far as that is known: then nothing waits for the job, and what was put for it
+    /// is removed, since it came too late to go with the run.
+    fn is_over(&self) -> bool;
+
+    /// Whether the job has been answered, by any machine.
+    fn is_answered(&self, key: JobKey) -> Result<bool, QueueError>;
+
+    /// Answers the job unless another machine has, or the run has ended, and is done with it.
+    fn answer(&self, key: JobKey, message: &[u8]) -> Result<(), QueueError>;
+
+    /// The job is answered already: it is done with.
+    fn done(&self) -> Result<(), QueueError>;
+
+    /// Gives the job back, to be offered again after so long; says why where this machine is at fault.
+    fn give_back(
+        &self,
+        after: Duration,
+        trouble: Option<(JobKey, &[u8])>,
+    ) -> Result<(), QueueError>;
+}

@@ -1,0 +1,279 @@
+//! [`JobMessage`] and [`Answer`]: what is asked of a machine, and what it says.
+
+use super::RunId;
+use super::wire::{ObjectRef, WireError, begin, open, read_key, read_text, write_key, write_text};
+use crate::error::{RemoteError, RemoteKind};
+use crate::job::JobKey;
+use apus_chain::{BlockHash, KnownBlock, Reader};
+use apus_sync::engines::pass::Work;
+
+/// First bytes of a job.
+const JOB_MAGIC: &[u8; 8] = b"APUSJOBS";
+
+/// First bytes of an answer.
+const ANSWER_MAGIC: &[u8; 8] = b"APUSANSW";
+
+const JOB: &str = "the job";
+const ANSWER: &str = "the answer";
+
+/// A job to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct JobMessage {
+    pub(crate) run: RunId,
+    pub(crate) key: JobKey,
+    /// What it is told.
+    pub(crate) input: ObjectRef,
+    /// The machine with whose answer that of another one is to be compared.
+    pub(crate) not_by: Option<String>,
+}
+
+impl JobMessage {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut out = begin(JOB_MAGIC);
+        out.extend_from_slice(&self.run.0);
+        write_key(self.key, &mut out);
+        self.input.write(&mut out);
+        write_text(self.not_by.as_deref().unwrap_or_default(), &mut out);
+        out
+    }
+
+    /// Reads a job, which must be of `run`.
+    pub(crate) fn from_bytes(bytes: &[u8], run: RunId) -> Result<Self, WireError> {
+        let mut reader = open(bytes, JOB_MAGIC, JOB)?;
+        let read = |reader: &mut Reader<'_>| {
+            let found = RunId(*reader.array().ok()?);
+            let (key, input) = (read_key(reader)?, ObjectRef::read(reader)?);
+            let not_by = Some(read_text(reader)?).filter(|name| !name.is_empty());
+            (reader.remaining() == 0).then_some(Self { run: found, key, input, not_by })
+        };
+        let job = read(&mut reader).ok_or(WireError::Damaged { what: JOB })?;
+        expect_run(JOB, job.run, run)?;
+        Ok(job)
+    }
+}
+
+fn expect_run(what: &'static str, found: RunId, wanted: RunId) -> Result<(), WireError> {
+    if found == wanted { Ok(()) } else { Err(WireError::OtherRun { what, found, wanted }) }
+}
+
+/// What a machine says of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) run: RunId,
+    pub(crate) key: JobKey,
+    /// What it was told: of another input it counts for nothing.
+    pub(crate) input: ObjectRef,
+    /// The machine.
+    pub(crate) worker: String,
+    pub(crate) kind: AnswerKind,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum AnswerKind {
+    /// It is done.
+    Done {
+        /// What it leaves.
+        result: ObjectRef,
+        work: Work,
+        /// How long the machine was at it, in microseconds.
+        micros: u64,
+    },
+    /// Blocks, or what was told of them, are at fault.
+    Refused(RemoteError),
+    /// The machine is at fault, or lacks something.
+    Trouble(String),
+    /// An object, by its digest, that the job needs is not there, or damaged.
+    Lost { object: [u8; 32], text: String },
+}
+
+impl Answer {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut out = begin(ANSWER_MAGIC);
+        out.extend_from_slice(&self.run.0);
+        write_key(self.key, &mut out);
+        self.input.write(&mut out);
+        write_text(&self.worker, &mut out);
+        match &self.kind {
+            AnswerKind::Done { result, work, micros } => {
+                out.push(0);
+                result.write(&mut out);
+                for number in [work.blocks, work.bytes, work.coins, *micros] {
+                    out.extend_from_slice(&number.to_le_bytes());
+                }
+            }
+            AnswerKind::Refused(error) => {
+                out.push(1);
+                match &error.kind {
+                    RemoteKind::Block(block) => {
+                        out.push(0);
+                        out.extend_from_slice(&block.block.height.to_le_bytes());
+                        out.extend_from_slice(&block.block.hash.0);
+                        write_text(&block.why, &mut out);
+                    }
+                    RemoteKind::Hints => out.push(1),
+                    RemoteKind::Other => out.push(2),
+                }
+                write_text(&error.text, &mut out);
+            }
+            AnswerKind::Trouble(text) => {
+                out.push(2);
+                write_text(text, &mut out);
+            }
+            AnswerKind::Lost { object, text } => {
+                out.push(3);
+                out.extend_from_slice(object);
+                write_text(text, &mut out);
+            }
+        }
+        out
+    }
+
+    /// Reads an answer, which must be of `run`.
+    pub(crate) fn from_bytes(bytes: &[u8], run: RunId) -> Result<Self, WireError> {
+        let mut reader = open(bytes, ANSWER_MAGIC, ANSWER)?;
+        let answer = Self::read(&mut reader).ok_or(WireError::Damaged { what: ANSWER })?;
+        expect_run(ANSWER, answer.run, run)?;
+        Ok(answer)
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        let run = RunId(*reader.array().ok()?);
+        let (key, input) = (read_key(reader)?, ObjectRef::read(reader)?);
+        let worker = read_text(reader)?;
+        let kind = match reader.u8().ok()? {
+            0 => {
+                let result = ObjectRef::read(reader)?;
+                let [mut blocks, mut bytes, mut coins, mut micros] = [0; 4];
+                for number in [&mut blocks, &mut bytes, &mut coins, &mut micros] {
+                    *number = reader.u64().ok()?;
+                }
+                AnswerKind::Done { result, work: Work { blocks, bytes, coins }, micros }
+            }
+            1 => AnswerKind::Refused(read_error(reader)?),
+            2 => AnswerKind::Trouble(read_text(reader)?),
+            3 => AnswerKind::Lost { object: *reader.array().ok()?, text: read_text(reader)? },
+            _ => return None,
+        };
+        (reader.remaining() == 0).then_some(Self { run, key, input, worker, kind })
+    }
+}
+
+fn read_error(reader: &mut Reader<'_>) -> Option<RemoteError> {
+    let kind = match reader.u8().ok()? {
+        0 => {
+            let height = reader.u32().ok()?;
+            let block = KnownBlock { height, hash: BlockHash(*reader.array().ok()?) };
+            RemoteKind::Block(apus_sync::error::InvalidBlock { block, why: read_text(reader)? })
+        }
+        1 => RemoteKind::Hints,
+        2 => RemoteKind::Other,
+        _ => return None,
+    };
+    Some(RemoteError { kind, text: read_text(reader)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::WIRE_VERSION;
+    use crate::queue::reads_as_sent;
+    use apus_chain::HeightRange;
+    use apus_sync::error::InvalidBlock;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    const RUN: RunId = RunId([7; 32]);
+
+    fn answers() -> Vec<Answer> {
+        let of = |bytes| ObjectRef { digest: [bytes as u8; 32], bytes };
+        let block = KnownBlock { height: 5, hash: BlockHash([9; 32]) };
+        let error = |kind| AnswerKind::Refused(RemoteError { kind, text: "it is wrong".into() });
+        [
+            AnswerKind::Done {
+                result: of(77),
+                work: Work { blocks: 1, bytes: 2, coins: 3 },
+                micros: 4,
+            },
+            error(RemoteKind::Block(InvalidBlock { block, why: "bad-cb-amount".into() })),
+            error(RemoteKind::Hints),
+            error(RemoteKind::Other),
+            AnswerKind::Trouble("no such file\nnor another".into()),
+            AnswerKind::Lost { object: [6; 32], text: "it is not there".into() },
+        ]
+        .map(|kind| Answer {
+            run: RUN,
+            key: JobKey::blocks(HeightRange::new(3, 8)),
+            input: of(1),
+            worker: "rack-7".into(),
+            kind,
+        })
+        .into()
+    }
+
+    #[test]
+    fn what_is_sent_is_read_and_every_cut_is_refused() {
+        for answer in answers() {
+            let bytes = answer.to_bytes();
+            assert!(reads_as_sent(&bytes));
+            assert_eq!(Answer::from_bytes(&bytes, RUN), Ok(answer));
+            for length in 0..bytes.len() {
+                assert!(Answer::from_bytes(&bytes[..length], RUN).is_err());
+            }
+            let more = [&bytes[..], &[0]].concat();
+            assert!(Answer::from_bytes(&more, RUN).is_err());
+        }
+        let input = ObjectRef { digest: [4; 32], bytes: 1 };
+        for not_by in [None, Some("rack-7".to_owned())] {
+            let job = JobMessage { run: RUN, key: JobKey::join(1), input, not_by };
+            let bytes = job.to_bytes();
+            assert!(reads_as_sent(&bytes));
+            assert_eq!(JobMessage::from_bytes(&bytes, RUN), Ok(job));
+            for length in 0..bytes.len() {
+                assert!(JobMessage::from_bytes(&bytes[..length], RUN).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        let bytes = answers()[0].to_bytes();
+        let told = |bytes: &[u8], run| Answer::from_bytes(bytes, run).unwrap_err().to_string();
+        let other = told(&bytes, RunId([8; 32]));
+        assert!(other.contains("is for run 0707") && other.contains("not for run 0808"), "{other}");
+        let mut newer = bytes.clone();
+        newer[8] = WIRE_VERSION as u8 + 1;
+        let newer = told(&newer, RUN);
+        let expected =
+            format!("version {}, and this program speaks version {WIRE_VERSION}", WIRE_VERSION + 1);
+        assert!(newer.contains(&expected), "{newer}");
+        let told = told(b"other bytes", RUN);
+        assert!(told.contains("another program"), "{told}");
+    }
+
+    #[test]
+    fn no_text_reaches_a_terminal_as_more_than_text() {
+        let mut answer = answers().remove(4);
+        answer.worker = "\u{1b}[2J".into();
+        assert!(Answer::from_bytes(&answer.to_bytes(), RUN).is_err());
+        answer.worker = "é".repeat(4000);
+        let read = Answer::from_bytes(&answer.to_bytes(), RUN).unwrap();
+        assert_eq!(read.worker, "é".repeat(2000));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(
+            which in 0usize..6,
+            places in vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+            any in vec(any::<u8>(), 0..300),
+        ) {
+            reads_as_sent(&any);
+            let mut bytes = answers()[which].to_bytes();
+            for (place, byte) in places {
+                let place = place.index(bytes.len());
+                bytes[place] = byte;
+            }
+            reads_as_sent(&bytes);
+        }
+    }
+}

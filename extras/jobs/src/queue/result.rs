@@ -1,0 +1,165 @@
+//! [`SegmentResult`]: what a finished segment leaves, as an object.
+
+use super::RunId;
+use super::wire::{WireError, begin, open, read_range, write_range};
+use apus_chain::{HeightRange, Reader};
+use apus_sync::engines::pass::{FinishedSegment, PartialResult};
+use std::ops::Range;
+
+/// First bytes of a segment's result.
+const MAGIC: &[u8; 8] = b"APUSDONE";
+
+const WHAT: &str = "the result";
+
+/// What a segment leaves, with whose it is.
+pub(crate) struct SegmentResult;
+
+impl SegmentResult {
+    /// The byte form.
+    pub(crate) fn write<P: PartialResult>(
+        run: RunId,
+        range: HeightRange,
+        finished: &FinishedSegment<P>,
+    ) -> Vec<u8> {
+        let runs: usize = finished.runs.iter().map(Vec::len).sum();
+        let mut out = begin(MAGIC);
+        out.reserve(runs + (64 << 10));
+        out.extend_from_slice(&run.0);
+        write_range(range, &mut out);
+        for bytes in &finished.runs {
+            out.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
+            out.extend_from_slice(bytes);
+        }
+        finished.partial.write(&mut out);
+        out
+    }
+
+    /// Reads the byte form, which must be of this run and these heights and have so many runs. The longest stays where it is:
+    /// that is nearly all of it, and all that it takes of memory.
+    pub(crate) fn read<P: PartialResult>(
+        mut bytes: Vec<u8>,
+        run: RunId,
+        range: HeightRange,
+        runs: usize,
+    ) -> Result<FinishedSegment<P>, WireError> {
+        let damaged = || WireError::Damaged { what: WHAT };
+        let mut reader = open(&bytes, MAGIC, WHAT)?;
+        let found = RunId(*reader.array().map_err(|_| damaged())?);
+        if found != run {
+            return Err(WireError::OtherRun { what: WHAT, found, wanted: run });
+        }
+        if read_range(&mut reader).ok_or_else(damaged)? != range {
+            return Err(WireError::OtherJob { what: WHAT });
+        }
+        let (places, partial) = Self::body::<P>(&mut reader, runs).ok_or_else(damaged)?;
+        if partial.ranges() != [range] {
+            return Err(WireError::OtherJob { what: WHAT });
+        }
+        let longest = (0..runs).max_by_key(|run| places[*run].len());
+        let taken = |(run, place): (usize, &Range<usize>)| match Some(run) == longest {
+            true => Vec::new(),
+            false => bytes[place.clone()].to_vec(),
+        };
+        let mut runs: Vec<Vec<u8>> = places.iter().enumerate().map(taken).collect();
+        if let Some(longest) = longest {
+            bytes.truncate(places[longest].end);
+            bytes.drain(..places[longest].start);
+            runs[longest] = bytes;
+        }
+        Ok(FinishedSegment { partial, runs })
+    }
+
+    /// Where the runs are, and what comes behind them.
+    fn body<P: PartialResult>(
+        reader: &mut Reader<'_>,
+        runs: usize,
+    ) -> Option<(Vec<Range<usize>>, P)> {
+        let mut places = Vec::with_capacity(runs);
+        for _ in 0..runs {
+            let length = usize::try_from(reader.u64().ok()?).ok()?;
+            let start = reader.position();
+            reader.take(length).ok()?;
+            places.push(start..reader.position());
+        }
+        let partial = P::read(reader)?;
+        (reader.remaining() == 0).then_some((places, partial))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apus_sync::engines::pass::Work;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    /// What covers these heights, and is nothing else.
+    #[derive(Debug, PartialEq)]
+    struct Covers([HeightRange; 1]);
+
+    impl PartialResult for Covers {
+        type MergeError = std::convert::Infallible;
+
+        fn ranges(&self) -> &[HeightRange] {
+            &self.0
+        }
+
+        fn merge(&mut self, _: &Self) -> Result<(), Self::MergeError> {
+            unreachable!("nothing is merged here")
+        }
+
+        fn write(&self, out: &mut Vec<u8>) {
+            write_range(self.0[0], out);
+        }
+
+        fn read(reader: &mut Reader<'_>) -> Option<Self> {
+            Some(Self([read_range(reader)?]))
+        }
+
+        fn done(&self) -> Work {
+            Work::default()
+        }
+    }
+
+    const RUN: RunId = RunId([1; 32]);
+    const RANGE: HeightRange = HeightRange { start: 7, end: 9 };
+
+    fn written(covered: HeightRange, runs: &[Vec<u8>]) -> Vec<u8> {
+        let finished = FinishedSegment { partial: Covers([covered]), runs: runs.to_vec() };
+        SegmentResult::write(RUN, RANGE, &finished)
+    }
+
+    fn read(bytes: Vec<u8>, runs: usize) -> Result<FinishedSegment<Covers>, WireError> {
+        SegmentResult::read(bytes, RUN, RANGE, runs)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            runs in vec(vec(any::<u8>(), 0..40), 0..5),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let bytes = written(RANGE, &runs);
+            let found = read(bytes.clone(), runs.len()).unwrap();
+            prop_assert_eq!(found.partial, Covers([RANGE]));
+            prop_assert_eq!(&found.runs, &runs);
+            for wrong in [bytes[..cut.index(bytes.len())].to_vec(), [&bytes[..], &[0]].concat()] {
+                prop_assert!(read(wrong, runs.len()).is_err());
+            }
+            prop_assert!(read(bytes.clone(), runs.len() + 1).is_err());
+            let other = SegmentResult::read::<Covers>(bytes, RunId([2; 32]), RANGE, runs.len());
+            let is_other = matches!(other, Err(WireError::OtherRun { .. }));
+            prop_assert!(is_other);
+        }
+    }
+
+    #[test]
+    fn heights_that_were_not_asked_for_are_refused() {
+        let other = HeightRange { start: 7, end: 8 };
+        let refused = |result: Result<FinishedSegment<Covers>, WireError>| {
+            assert_eq!(result.err(), Some(WireError::OtherJob { what: WHAT }));
+        };
+        refused(read(written(other, &[vec![1]]), 1));
+        refused(SegmentResult::read(written(RANGE, &[vec![1]]), RUN, other, 1));
+    }
+}

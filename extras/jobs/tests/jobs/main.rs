@@ -1,0 +1,20 @@
+//! Runs that machines share, through a queue in memory.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+#[path = "../../../../crates/sync/tests/pipeline/harness.rs"]
+#[allow(dead_code, reason = "the tests of the pipeline use all of it")]
+mod world;
+
+#[path = "../../../../crates/sync/tests/laws/utreexo/bridge.rs"]
+#[allow(dead_code, reason = "the tests of the engine use all of it")]
+mod bridge;
+
+#[path = "../../../../crates/sync/tests/engines/harness.rs"]
+#[allow(dead_code, reason = "the tests of engines use all of it")]
+mod harness;
+
+#[path = "../../../../crates/sync/tests/engines/bad_blocks.rs"]
+mod bad_blocks;
+
+mod memory_queue;
+mod shared;
