@@ -40,9 +40,10 @@ use apus_storage::DirStorage;
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::engines::swiftsync::hints::{BitOrder, HintsOptions};
 use apus_sync::{
-    BridgeOptions, COINS, ConnectOptions, DatadirBlocks, Event, FOREST, HINTS, HintedValidity,
-    HintsInput, Machines, Memory, Observer, Output, OutputKind, POSITIONS, ProofsInput, Request,
-    Source, Stop, UseIndex, Warning,
+    BridgeOptions, COINS, ConnectOptions, DatadirBlocks, Event, FOREST, HINTS, HintedTask,
+    HintedValidity, HintsInput, Machines, Memory, MergeSyncTask, Observer, Output, OutputKind,
+    POSITIONS, ProofsInput, ProvenTask, Request, RunEnv, Source, Stop, SyncError, Task, UsageError,
+    UseIndex, Warning,
 };
 use outputs::{folder_outputs, kept_folder, open_output, output_paths};
 use std::path::{Path, PathBuf};
@@ -426,11 +427,6 @@ fn run_watched(
         let folder = folder.display().to_string();
         renderer.event(Event::Warning(Warning::NamesNotDurable { folder }));
     }
-    let aggregate = match job.aggregate {
-        AggregateArg::Sha256 => AggregateKind::Sha256,
-        AggregateArg::Muhash => AggregateKind::MuHash,
-        AggregateArg::None => AggregateKind::None,
-    };
     let threads = threads(job.run.par);
     let memory = match &job.source {
         JobSource::Files { .. } => Memory::with_files(job.run.dbcache << 20, threads),
@@ -446,6 +442,7 @@ fn run_watched(
     };
     let connect = job.connect.map(|args| ConnectOptions {
         assume_valid,
+        leave_witnesses,
         prevout_threads: args.prevout_threads.into(),
         cache_bytes: memory.coins_bytes,
         store: &open_store,
@@ -469,7 +466,6 @@ fn run_watched(
     // Beside the forest a run has the other half.
     let memory_bytes = if bridge.is_some() { budget / 2 } else { budget };
     let request = Request {
-        params,
         source: match (&job.source, &peers) {
             (_, Some(peers)) => Source::Peers(peers),
             (JobSource::Files { blocksdir, use_index }, _) => {
@@ -477,29 +473,25 @@ fn run_watched(
             }
             (JobSource::Peers(_), None) => return Err(Failure::usage("no peers")),
         },
-        hints: job.hints.map(|hints| hints_input(hints, job.hints_order)),
-        proofs: job.proofs.cloned(),
-        engine: job.engine,
-        aggregate,
-        hinted_validity: hinted_validity(job),
-        leave_witnesses: assume_valid.filter(|_| leave_witnesses),
-        connect,
+        task: task(job, connect, bridge)?,
         stop: job.stop,
         follow: matches!(&job.source, JobSource::Peers(args) if args.follow),
-        threads,
-        memory_bytes,
-        segment_bytes: job.run.segment_bytes,
-        checkpoint_interval: Duration::from_secs(job.run.checkpoint_seconds.into()),
-        now,
-        verifier: verifier.as_deref(),
-        workdir: folder.storage(),
         outputs: &outputs,
         folders: &folders,
         muhash: job.muhash,
-        bridge,
-        machines: job.machines,
-        observer: &renderer,
-        interrupt: &interrupt,
+        env: RunEnv {
+            params,
+            threads,
+            memory_bytes,
+            segment_bytes: job.run.segment_bytes,
+            checkpoint_interval: Duration::from_secs(job.run.checkpoint_seconds.into()),
+            now,
+            verifier: verifier.as_deref(),
+            workdir: folder.storage(),
+            machines: job.machines,
+            observer: &renderer,
+            interrupt: &interrupt,
+        },
     };
     let outcome = renderer.beside(|| apus_sync::run(&request));
     drop(request);
@@ -591,6 +583,36 @@ pub(crate) fn assume_valid(
         (Validation::Assumevalid, Some(AssumeValidArg(given))) => Ok(given),
         (Validation::Assumevalid, None) => Ok(params.default_assume_valid),
     }
+}
+
+/// What does the blocks of a job.
+fn task<'a>(
+    job: &Job<'_>,
+    connect: Option<ConnectOptions<'a>>,
+    bridge: Option<BridgeOptions<'a>>,
+) -> Result<Task<'a>, Failure> {
+    if let Some(hints) = job.hints {
+        return Ok(Task::Hinted(HintedTask {
+            hints: hints_input(hints, job.hints_order),
+            aggregate: match job.aggregate {
+                AggregateArg::Sha256 => AggregateKind::Sha256,
+                AggregateArg::Muhash => AggregateKind::MuHash,
+                AggregateArg::None => AggregateKind::None,
+            },
+            validity: hinted_validity(job),
+            connect,
+        }));
+    }
+    let connect = connect.ok_or(SyncError::Usage(UsageError::NothingToConnect))?;
+    Ok(match job.engine {
+        None => Task::Unhinted(connect),
+        Some(apus_sync::Engine::Utxo) => Task::InOrder(connect),
+        Some(apus_sync::Engine::MergeSync) => Task::MergeSync(MergeSyncTask { connect, bridge }),
+        Some(apus_sync::Engine::Utreexo) => {
+            let proofs = job.proofs.cloned().ok_or(SyncError::Usage(UsageError::NoProofs))?;
+            Task::Proven(ProvenTask { proofs, assume_valid: connect.assume_valid })
+        }
+    })
 }
 
 /// Commands that say nothing of rules ask whether hints fit blocks, and not whether these are valid.

@@ -5,7 +5,7 @@ use crate::error::{InvalidBlock, NoWayOn, SourceError, SyncError, UsageError};
 use crate::folder::FolderKind;
 use crate::node_tip::NodeTip;
 use crate::progress::{ChainBy, Event, Observer, Phase, Silent};
-use crate::request::{Memory, Request, Source, Stop};
+use crate::request::{Memory, Request, Source, Stop, Task};
 use crate::source::ChainSource;
 use crate::source::blocksdir::{BlocksDir, UseIndex};
 use crate::warning::Warning;
@@ -23,22 +23,22 @@ pub(crate) fn headers<'a>(
     request: &'a Request<'_>,
     use_index: Option<UseIndex>,
 ) -> Result<Arc<dyn ChainSource + 'a>, SyncError> {
-    request.observer.event(Event::Started(Phase::Headers));
+    request.env.observer.event(Event::Started(Phase::Headers));
     match &request.source {
         Source::Files { blocksdir, use_index: asked } => {
             let dir = Arc::new(files(request, blocksdir, use_index.unwrap_or(*asked))?);
-            if let Some(given) = request.machines.and_then(|machines| machines.given()) {
-                given.give(&dir, request.interrupt)?;
+            if let Some(given) = request.env.machines.and_then(|machines| machines.given()) {
+                given.give(&dir, request.env.interrupt)?;
             }
             Ok(dir)
         }
         Source::Peers(peers) => {
-            let found = peers.settle(request.observer, request.interrupt)?;
+            let found = peers.settle(request.env.observer, request.env.interrupt)?;
             let chain = found.chain();
             let (bytes, height) = (found.headers_bytes(), chain.tip_height());
-            request.observer.event(Event::Ended { phase: Phase::Headers, bytes });
+            request.env.observer.event(Event::Ended { phase: Phase::Headers, bytes });
             let tip = *chain.tip_hash();
-            request.observer.event(Event::ChainFound { tip, height, by: ChainBy::Peers });
+            request.env.observer.event(Event::ChainFound { tip, height, by: ChainBy::Peers });
             Ok(Arc::new(found))
         }
     }
@@ -52,10 +52,10 @@ pub(crate) fn better_chain<'a>(
     match (&request.source, request.stop) {
         (Source::Peers(peers), Stop::AtTip) => {
             let waiting = Event::Waiting { height: than.tip_height(), tip: *than.tip_hash() };
-            let wait = || request.observer.event(waiting.clone());
-            let found = peers.better_chain(than, request.follow, &wait, request.interrupt)?;
+            let wait = || request.env.observer.event(waiting.clone());
+            let found = peers.better_chain(than, request.follow, &wait, request.env.interrupt)?;
             if found.is_none() {
-                peers.tell_lacking(than, request.observer);
+                peers.tell_lacking(than, request.env.observer);
             }
             Ok(found.map(|chain| Arc::new(chain) as Arc<dyn ChainSource + 'a>))
         }
@@ -82,7 +82,7 @@ pub(crate) fn other_chain<'a>(
     let chain = other.chain();
     let to = KnownBlock { height: chain.tip_height(), hash: *chain.tip_hash() };
     let warning = Warning::OtherChain { why, put_aside, to };
-    request.observer.event(Event::Warning(warning));
+    request.env.observer.event(Event::Warning(warning));
     Ok(other)
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn chain_anew<'a>(
     let dir = headers(request, None)?;
     let to = KnownBlock { height: dir.chain().tip_height(), hash: *dir.chain().tip_hash() };
     let warning = Warning::OtherChain { why: reason.to_string(), put_aside: None, to };
-    request.observer.event(Event::Warning(warning));
+    request.env.observer.event(Event::Warning(warning));
     Ok(dir)
 }
 
@@ -110,13 +110,13 @@ fn chain_beside<'a>(
             return chain_without(request, (blocksdir, *use_index), than, base, error);
         }
     };
-    let found = peers.other_chain(than.chain(), &error, request.follow, request.interrupt)?;
+    let found = peers.other_chain(than.chain(), &error, request.follow, request.env.interrupt)?;
     match found {
         Some(chain) if chain.chain().hash(base.height) != Some(&base.hash) => {
             let (stop, at) = (base.height, base.height);
-            Err(error.without_way(match request.hints {
-                Some(_) => NoWayOn::BelowHints { stop },
-                None => NoWayOn::BelowJoined { at },
+            Err(error.without_way(match request.task {
+                Task::Hinted(_) => NoWayOn::BelowHints { stop },
+                _ => NoWayOn::BelowJoined { at },
             }))
         }
         Some(chain) => Ok(Arc::new(chain)),
@@ -132,7 +132,7 @@ pub(crate) fn longer_chain<'a>(
 ) -> Result<Option<Arc<dyn ChainSource + 'a>>, SyncError> {
     match &request.source {
         Source::Peers(peers) => {
-            let found = peers.longer_chain(than, request.interrupt)?;
+            let found = peers.longer_chain(than, request.env.interrupt)?;
             Ok(found.map(|chain| Arc::new(chain) as Arc<dyn ChainSource + 'a>))
         }
         Source::Files { .. } => Ok(None),
@@ -147,18 +147,18 @@ fn files(
 ) -> Result<BlocksDir, SyncError> {
     let invalid = match use_index {
         of_node if of_node.is_of_node() => InvalidBlocks::default(),
-        _ => InvalidBlocks::read(request.workdir, request.params.network)?,
+        _ => InvalidBlocks::read(request.env.workdir, request.env.params.network)?,
     };
-    let dir = open_files(request, blocksdir, use_index, invalid.all(), request.observer)?;
+    let dir = open_files(request, blocksdir, use_index, invalid.all(), request.env.observer)?;
     for block in &dir.gap().invalid {
-        request.observer.event(Event::Warning(Warning::PutAsideBefore(block.clone())));
+        request.env.observer.event(Event::Warning(Warning::PutAsideBefore(block.clone())));
     }
     let chain = dir.chain();
     compare_with_node(request, blocksdir, use_index, chain)?;
     // By the index, the files themselves are not gone through.
     let bytes = if dir.is_by_index() { 0 } else { dir.bytes_total() };
-    request.observer.event(Event::Ended { phase: Phase::Headers, bytes });
-    request.observer.event(Event::ChainFound {
+    request.env.observer.event(Event::Ended { phase: Phase::Headers, bytes });
+    request.env.observer.event(Event::ChainFound {
         tip: *chain.tip_hash(),
         height: chain.tip_height(),
         by: ChainBy::Files { files: dir.file_count(), index: dir.is_by_index() },
@@ -185,7 +185,7 @@ fn compare_with_node(
         _ => beside(),
     };
     let Some(chainstate) = chainstate.filter(|folder| folder.is_dir()) else { return Ok(()) };
-    let Some(node) = NodeTip::beyond(chain, &chainstate, &blocks.home, request.params) else {
+    let Some(node) = NodeTip::beyond(chain, &chainstate, &blocks.home, request.env.params) else {
         return Ok(());
     };
     if node.is_reached_by(chain) {
@@ -195,7 +195,7 @@ fn compare_with_node(
     if use_index == (UseIndex::Connected { older: false }) {
         return Err(SyncError::Usage(UsageError::OlderThanNode { node: Box::new(node), end }));
     }
-    request.observer.event(Event::Warning(Warning::NodeIsFurther { node, end }));
+    request.env.observer.event(Event::Warning(Warning::NodeIsFurther { node, end }));
     Ok(())
 }
 
@@ -207,10 +207,12 @@ pub(crate) fn open_files(
     invalid: &[InvalidBlock],
     observer: &dyn Observer,
 ) -> Result<BlocksDir, SyncError> {
-    let (params, now, interrupt) = (request.params, request.now, request.interrupt);
+    let (params, now, interrupt) = (request.env.params, request.env.now, request.env.interrupt);
     let mut dir =
         BlocksDir::open_without(blocksdir, params, now, use_index, invalid, observer, interrupt)?;
-    dir.set_buffer_bytes(Memory::reader_bytes(request.memory_bytes, request.threads) as usize);
+    dir.set_buffer_bytes(
+        Memory::reader_bytes(request.env.memory_bytes, request.env.threads) as usize
+    );
     Ok(dir)
 }
 
@@ -232,7 +234,7 @@ pub(crate) fn chain_without<'a>(
     if asked.is_of_node() {
         return Err(error.without_way(NoWayOn::Connected));
     }
-    let mut invalid = InvalidBlocks::read(request.workdir, request.params.network)?;
+    let mut invalid = InvalidBlocks::read(request.env.workdir, request.env.params.network)?;
     if !invalid.add(block) {
         return Err(error.without_way(NoWayOn::TooMany { count: INVALID_MAX }));
     }
@@ -247,6 +249,6 @@ pub(crate) fn chain_without<'a>(
     if dir.chain().hash(base.height) != Some(&base.hash) {
         return Err(error.without_way(NoWayOn::BelowHints { stop: base.height }));
     }
-    invalid.write(request.workdir, request.params.network)?;
+    invalid.write(request.env.workdir, request.env.params.network)?;
     Ok(Arc::new(dir))
 }

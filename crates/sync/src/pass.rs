@@ -72,14 +72,14 @@ pub fn expect_same(
     identity: &RunIdentity,
 ) -> Result<(), SyncError> {
     match earlier.and_then(|plan| plan.identity.difference(identity)) {
-        Some(what) => Err(request.other_run(what)),
+        Some(what) => Err(request.env.other_run(what)),
         None => Ok(()),
     }
 }
 
 /// The last of the blocks up to a height whose scripts are taken for valid; 0 where all are run.
 pub fn last_assumed(request: &Request<'_>, source: &dyn ChainSource, last: Height) -> Height {
-    let assumed = request.connect.as_ref().and_then(|connect| connect.assume_valid);
+    let assumed = request.assume_valid();
     assumed_by(request, source, assumed).min(last)
 }
 
@@ -90,7 +90,7 @@ fn assumed_by(
     source: &dyn ChainSource,
     assume_valid: Option<BlockHash>,
 ) -> Height {
-    let checks = ScriptChecks::new(request.params, source.chain(), assume_valid);
+    let checks = ScriptChecks::new(request.env.params, source.chain(), assume_valid);
     checks.last_assumed().unwrap_or_default()
 }
 
@@ -98,12 +98,13 @@ fn assumed_by(
 /// spend's witness tells.
 pub fn needs_blocks(request: &Request<'_>, source: &dyn ChainSource) -> bool {
     let has_blocks = |output: &FolderOutput| matches!(output.kind, FolderKind::Datadir(_));
-    source.keeps_undo() || request.folders.iter().any(has_blocks) || request.bridge.is_some()
+    source.keeps_undo() || request.folders.iter().any(has_blocks) || request.bridge().is_some()
 }
 
 /// Whether witnesses may be left alone: the run says so, and nothing depends on them.
 pub fn may_leave_witnesses(request: &Request<'_>, source: &dyn ChainSource) -> bool {
-    request.leave_witnesses.is_some() && !needs_blocks(request, source)
+    request.connect().is_some_and(|connect| connect.leave_witnesses)
+        && !needs_blocks(request, source)
 }
 
 /// The last block of this chain whose witnesses are left alone, as the earlier start took it, if that was fewer; 0
@@ -114,7 +115,7 @@ pub fn leave_witnesses(
     earlier: Option<Height>,
 ) -> Height {
     let now = match may_leave_witnesses(request, source) {
-        true => assumed_by(request, source, request.leave_witnesses),
+        true => assumed_by(request, source, request.assume_valid()),
         false => 0,
     };
     let unseen = earlier.map_or(now, |earlier| earlier.min(now));
@@ -145,13 +146,17 @@ pub fn divided(
     under_way: usize,
 ) -> Vec<HeightRange> {
     let size = |height: Height| source.block_bytes(height);
-    if let Some(bytes) = request.segment_bytes {
+    if let Some(bytes) = request.env.segment_bytes {
         return divide(range, bytes, size);
     }
     let total = range.heights().map(size).sum();
-    let bytes =
-        segment_bytes(total, request.memory_bytes, request.threads as u64, under_way as u64);
-    let at_the_end = match request.machines {
+    let bytes = segment_bytes(
+        total,
+        request.env.memory_bytes,
+        request.env.threads as u64,
+        under_way as u64,
+    );
+    let at_the_end = match request.env.machines {
         Some(_) => under_way.max(machines(total, bytes)),
         None => under_way,
     };
@@ -196,11 +201,11 @@ pub fn begin_or_go_on<'w, P: Pass>(
 ) -> Result<(Workdir<'w>, Plan, SegmentsOf<P>), SyncError> {
     let Some(plan) = earlier else {
         let plan = Plan { identity, secret: Secret(random_bytes()?), segments };
-        return Ok((Workdir::start(request.workdir, &plan)?, plan, Vec::new()));
+        return Ok((Workdir::start(request.env.workdir, &plan)?, plan, Vec::new()));
     };
-    let (workdir, done) = Workdir::resume::<P>(request.workdir, &plan)?;
+    let (workdir, done) = Workdir::resume::<P>(request.env.workdir, &plan)?;
     let (segments, of) = (done.len(), plan.segments.len());
-    request.observer.event(Event::Resumed { segments, of });
+    request.env.observer.event(Event::Resumed { segments, of });
     Ok((workdir, plan, done))
 }
 
@@ -239,7 +244,7 @@ pub fn run<P: Pass>(
     let total = total(job.source, heights);
     let mut results = Results::new(job, workdir, done, &todo);
     let ran = dispatch.run(job, &todo, &counters, &mut |done| {
-        let observer = job.request.observer;
+        let observer = job.request.env.observer;
         if let Some(done) = &done {
             observer.event(Event::Segment(done.range, SegmentState::Done));
         }
@@ -247,7 +252,7 @@ pub fn run<P: Pass>(
         results.take(done)
     });
     let interrupted =
-        job.request.interrupt.load(Ordering::Relaxed) && results.all.len() < segments.len();
+        job.request.env.interrupt.load(Ordering::Relaxed) && results.all.len() < segments.len();
     match ran {
         Err(error) => {
             // Kept if that is possible; the error to tell is the one that ended the run.
@@ -275,7 +280,7 @@ fn tell_segments<P: Pass>(job: &Job<'_, P>, segments: &[HeightRange], todo: &[He
             Err(_) => SegmentState::Done,
         },
     };
-    job.request.observer.event(Event::Segments(segments.iter().map(segment).collect()));
+    job.request.env.observer.event(Event::Segments(segments.iter().map(segment).collect()));
 }
 
 fn bytes_of(source: &dyn ChainSource, range: HeightRange) -> u64 {
@@ -324,7 +329,7 @@ impl<'a, P: Pass> Results<'a, P> {
             written: stored,
             held_bytes: 0,
             to_come: todo.iter().map(bytes).sum(),
-            under_way: longest * job.request.threads as u64,
+            under_way: longest * job.request.env.threads as u64,
         }
     }
 
@@ -335,13 +340,13 @@ impl<'a, P: Pass> Results<'a, P> {
         self.to_come = self.to_come.saturating_sub(done.as_ref().map_or(0, of_blocks));
         self.all.extend(done);
         let request = self.job.request;
-        if self.stored_at.elapsed() >= request.checkpoint_interval {
+        if self.stored_at.elapsed() >= request.env.checkpoint_interval {
             return self.store();
         }
         // The last ones take the memory of those that were under way, so that no thread waits for a file at the end.
         // Sizes that are not known are all 0.
         while self.to_come >= self.under_way
-            && self.held_bytes > held_bytes_max(request.memory_bytes)
+            && self.held_bytes > held_bytes_max(request.env.memory_bytes)
             && self.written < self.all.len()
         {
             self.put(self.written, |workdir, done| workdir.write(&mut done[0]))?;

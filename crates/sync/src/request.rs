@@ -5,8 +5,6 @@
 mod memory;
 mod outcome;
 mod stop;
-#[cfg(test)]
-pub mod testing;
 
 pub use memory::Memory;
 pub use outcome::{Outcome, Scripts};
@@ -124,7 +122,7 @@ impl Source<'_> {
     }
 }
 
-/// How blocks are done that no hints are about.
+/// What did blocks that no hints are about.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Engine {
     /// One after the other, on coins that are looked up.
@@ -136,35 +134,58 @@ pub enum Engine {
     Utreexo,
 }
 
-/// What to do.
-pub struct Request<'a> {
-    /// The chain's rules.
-    pub params: &'a Params,
-    /// Where blocks come from.
-    pub source: Source<'a>,
-    /// Which coins survive: up to where these stop, blocks are processed in any order.
-    pub hints: Option<HintsInput>,
-    /// What does blocks where there are no hints; if not given, mergesync does those of files, unless an
-    /// earlier start began otherwise, and utxo those of peers.
-    pub engine: Option<Engine>,
-    /// Where proofs come from, for the engine that goes by them.
-    pub proofs: Option<ProofsInput>,
+/// What does blocks, and what it has to know for that.
+#[derive(Clone)]
+pub enum Task<'a> {
+    /// Blocks in any order under hints, up to where these stop; those above one after the other.
+    Hinted(HintedTask<'a>),
+    /// All blocks without hints, by what fits: [`MergeSync`](Self::MergeSync) where they are files, [`InOrder`](Self::InOrder)
+    /// where they come from peers, unless an earlier start began otherwise.
+    Unhinted(ConnectOptions<'a>),
+    /// All blocks one after the other, on coins that are looked up.
+    InOrder(ConnectOptions<'a>),
+    /// All blocks in any order: spends are joined with the coins that they take.
+    MergeSync(MergeSyncTask<'a>),
+    /// All blocks range by range in any order, by proofs of the coins that they spend. No set comes of it.
+    Proven(ProvenTask),
+}
+
+/// Blocks under hints.
+#[derive(Clone)]
+pub struct HintedTask<'a> {
+    /// Which coins survive.
+    pub hints: HintsInput,
     /// How that is proven.
     pub aggregate: AggregateKind,
     /// What becomes of hints that cover blocks which Core would check.
-    pub hinted_validity: HintedValidity,
+    pub validity: HintedValidity,
     /// How blocks above the hints are connected; needed wherever the run ends above them.
     pub connect: Option<ConnectOptions<'a>>,
-    /// The block up to which witnesses are left alone, under Core's conditions for scripts that are taken for
-    /// valid ([`BlockChecker::leave_witnesses`]); none where all are checked. They are all the same where blocks
-    /// are handed on or proofs are made.
-    ///
-    /// [`BlockChecker::leave_witnesses`]: apus_chain::BlockChecker::leave_witnesses
-    pub leave_witnesses: Option<BlockHash>,
-    /// Where to stop.
-    pub stop: Stop,
-    /// Whether to stay at the tip until it is interrupted, with peers as the source.
-    pub follow: bool,
+}
+
+/// Blocks whose spends are joined with coins.
+#[derive(Clone)]
+pub struct MergeSyncTask<'a> {
+    /// How blocks are connected.
+    pub connect: ConnectOptions<'a>,
+    /// Proofs to make of what each block spends; for blocks of files.
+    pub bridge: Option<BridgeOptions<'a>>,
+}
+
+/// Blocks by proofs.
+#[derive(Clone)]
+pub struct ProvenTask {
+    /// Where the proofs come from.
+    pub proofs: ProofsInput,
+    /// The block up to which scripts are taken for valid, under Core's conditions; none where all are to be run.
+    pub assume_valid: Option<BlockHash>,
+}
+
+/// With what a run works, whatever it does.
+#[derive(Clone, Copy)]
+pub struct RunEnv<'a> {
+    /// The chain's rules.
+    pub params: &'a Params,
     /// Worker threads, at least one.
     pub threads: usize,
     /// Memory for buffers, in bytes.
@@ -180,14 +201,6 @@ pub struct Request<'a> {
     pub verifier: Option<&'a dyn ScriptVerifier>,
     /// Progress is kept here.
     pub workdir: &'a dyn Storage,
-    /// Files to write once the set is proven.
-    pub outputs: &'a [Output],
-    /// Folders to write once the set is proven.
-    pub folders: &'a [FolderOutput],
-    /// Whether the set's MuHash is wanted, which takes up to two microseconds a coin.
-    pub muhash: bool,
-    /// Proofs to make of what each block spends; for blocks of files, and the engine mergesync.
-    pub bridge: Option<BridgeOptions<'a>>,
     /// Other machines that do the segments; threads of this one where there are none.
     pub machines: Option<&'a dyn Machines>,
     /// Told what happens.
@@ -196,21 +209,100 @@ pub struct Request<'a> {
     pub interrupt: &'a AtomicBool,
 }
 
-impl Request<'_> {
+/// What to do.
+#[derive(Clone)]
+pub struct Request<'a> {
+    /// Where blocks come from.
+    pub source: Source<'a>,
+    /// What does them.
+    pub task: Task<'a>,
+    /// Where to stop.
+    pub stop: Stop,
+    /// Whether to stay at the tip until it is interrupted, with peers as the source.
+    pub follow: bool,
+    /// Files to write once the set is proven.
+    pub outputs: &'a [Output],
+    /// Folders to write once the set is proven.
+    pub folders: &'a [FolderOutput],
+    /// Whether the set's MuHash is wanted, which takes up to two microseconds a coin.
+    pub muhash: bool,
+    /// With what the run works.
+    pub env: RunEnv<'a>,
+}
+
+/// The least memory that is of any use, in bytes.
+const MEMORY_BYTES_MIN: u64 = 4 << 20;
+
+impl<'a> RunEnv<'a> {
+    /// One thread with the least memory, which makes nothing durable on the way.
+    pub const fn new(
+        params: &'a Params,
+        workdir: &'a dyn Storage,
+        observer: &'a dyn Observer,
+        interrupt: &'a AtomicBool,
+    ) -> Self {
+        Self {
+            params,
+            threads: 1,
+            memory_bytes: MEMORY_BYTES_MIN,
+            segment_bytes: None,
+            checkpoint_interval: Duration::MAX,
+            now: 0,
+            verifier: None,
+            workdir,
+            machines: None,
+            observer,
+            interrupt,
+        }
+    }
+
     /// What a search on the run's threads goes by.
     pub fn search(&self) -> Search<'_> {
         Search { threads: self.threads, observer: self.observer, interrupt: self.interrupt }
-    }
-
-    /// Whether the leaves of the Utreexo forest must be told.
-    pub fn wants_leaves(&self) -> bool {
-        self.outputs.iter().any(|output| output.kind == OutputKind::Utreexo)
     }
 
     /// What is in the work folder is another run's, which says in which way.
     pub fn other_run(&self, what: impl Into<String>) -> SyncError {
         let (folder, what) = (self.workdir.describe(""), what.into());
         SyncError::Usage(UsageError::OtherRun { folder, what })
+    }
+}
+
+impl<'a> Request<'a> {
+    /// How blocks are connected, if any may be.
+    pub fn connect(&self) -> Option<&ConnectOptions<'a>> {
+        match &self.task {
+            Task::Hinted(task) => task.connect.as_ref(),
+            Task::Unhinted(connect) | Task::InOrder(connect) => Some(connect),
+            Task::MergeSync(task) => Some(&task.connect),
+            Task::Proven(_) => None,
+        }
+    }
+
+    /// The same where the run comes to blocks that are to be connected.
+    pub fn expect_connect(&self) -> Result<&ConnectOptions<'a>, SyncError> {
+        self.connect().ok_or(SyncError::Usage(UsageError::NothingToConnect))
+    }
+
+    /// The block up to which scripts are taken for valid, under Core's conditions; none where all are to be run.
+    pub fn assume_valid(&self) -> Option<BlockHash> {
+        match &self.task {
+            Task::Proven(task) => task.assume_valid,
+            _ => self.connect()?.assume_valid,
+        }
+    }
+
+    /// The proofs to make, if some are.
+    pub fn bridge(&self) -> Option<&BridgeOptions<'a>> {
+        match &self.task {
+            Task::MergeSync(task) => task.bridge.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Whether the leaves of the Utreexo forest must be told.
+    pub fn wants_leaves(&self) -> bool {
+        self.outputs.iter().any(|output| output.kind == OutputKind::Utreexo)
     }
 }
 
@@ -241,6 +333,11 @@ pub struct ConnectOptions<'a> {
     /// The block up to which scripts are taken for valid, under Core's conditions; none where all
     /// are to be run.
     pub assume_valid: Option<BlockHash>,
+    /// Whether witnesses up to that block are left alone where nothing depends on them
+    /// ([`BlockChecker::leave_witnesses`]). They are all the same where blocks are handed on or proofs are made.
+    ///
+    /// [`BlockChecker::leave_witnesses`]: apus_chain::BlockChecker::leave_witnesses
+    pub leave_witnesses: bool,
     /// Threads that fetch coins; 0 to look them up where they are needed.
     pub prevout_threads: usize,
     /// Memory for coins, and for undo data until it is flushed, in bytes.

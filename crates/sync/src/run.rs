@@ -15,7 +15,9 @@ use crate::engines::utreexo::{self, Validated};
 use crate::error::{InvalidError, IoError, SyncError, UsageError};
 use crate::folder::FolderOutput;
 use crate::progress::Event;
-use crate::request::{Engine, Outcome, Request, Scripts, Source, Stop};
+use crate::request::{
+    Engine, HintedTask, MergeSyncTask, Outcome, ProvenTask, Request, Scripts, Source, Stop, Task,
+};
 use crate::sink::SetInfo;
 use crate::sink::forest::SegmentLeaves;
 use crate::sink::put::{Put, forget_damaged, write_out};
@@ -43,7 +45,7 @@ pub fn run<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
         peers.store_counts();
     }
     // The next start of a run that was interrupted removes what is left of it.
-    if let Some(machines) = request.machines
+    if let Some(machines) = request.env.machines
         && !matches!(outcome, Err(SyncError::Interrupted))
     {
         machines.closed(request);
@@ -52,29 +54,29 @@ pub fn run<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
 }
 
 fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
+    let task = match &request.task {
+        Task::Hinted(task) => task,
+        Task::Proven(task) => return validate(request, task, &*headers(request, None)?),
+        Task::MergeSync(_) => return merge(request, headers(request, None)?),
+        Task::InOrder(_) => {
+            expect_one_machine(request, "a run by the engine utxo, one block after the other,")?;
+            return connect_on(request, headers(request, None)?, None);
+        }
+        Task::Unhinted(_) => {
+            let dir = headers(request, None)?;
+            return match joins(request, &*dir)? {
+                true => merge(request, dir),
+                false => connect_on(request, dir, None),
+            };
+        }
+    };
     let writes = !(request.outputs.is_empty() && request.folders.is_empty());
-    if request.aggregate == AggregateKind::None && writes {
+    if task.aggregate == AggregateKind::None && writes {
         return Err(SyncError::Usage(UsageError::Unproven));
     }
-    let Some(hints) = &request.hints else {
-        let engine = match request.engine {
-            None if request.machines.is_some() => Some(Engine::MergeSync),
-            engine => engine,
-        };
-        if engine == Some(Engine::Utxo) {
-            expect_one_machine(request, "a run by the engine utxo, one block after the other,")?;
-        }
-        let dir = headers(request, None)?;
-        let engine = engine.map_or_else(|| without_hints(request, &*dir), Ok)?;
-        return match engine {
-            Engine::Utxo => connect_on(request, dir, None),
-            Engine::MergeSync => merge(request, dir),
-            Engine::Utreexo => validate(request, &*dir),
-        };
-    };
-    let proven = match prove(request, hints)? {
+    let proven = match prove(request, task)? {
         Hinted::Proven(proven) => *proven,
-        Hinted::NoUndo(height) => return without(request, height),
+        Hinted::NoUndo(height) => return without(request, task, height),
         Hinted::NotNeeded(dir, hints) => {
             return Ok(Outcome { hints, ..connect_on(request, dir, None)? });
         }
@@ -103,50 +105,43 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
 
 /// Fails where other machines are to take part.
 fn expect_one_machine(request: &Request<'_>, what: &'static str) -> Result<(), SyncError> {
-    match request.machines {
+    match request.env.machines {
         Some(_) => Err(SyncError::Usage(UsageError::NotOnCluster { what })),
         None => Ok(()),
     }
 }
 
 /// The set at a height by every rule, without the hints that the request has.
-fn without(request: &Request<'_>, height: Height) -> Result<Outcome, SyncError> {
-    let request = Request {
-        source: request.source.clone(),
-        connect: request.connect.clone(),
-        hints: None,
-        proofs: None,
-        engine: Some(Engine::MergeSync),
-        stop: Stop::At(height),
-        bridge: request.bridge.clone(),
-        ..*request
-    };
+fn without(
+    request: &Request<'_>,
+    task: &HintedTask<'_>,
+    height: Height,
+) -> Result<Outcome, SyncError> {
+    let connect = task.connect.clone().ok_or(SyncError::Usage(UsageError::NothingToConnect))?;
+    let task = Task::MergeSync(MergeSyncTask { connect, bridge: None });
+    let request = Request { task, stop: Stop::At(height), ..request.clone() };
     let dir = headers(&request, None)?;
     merge(&request, dir)
 }
 
-/// What does blocks without hints, where the user leaves that open. What an earlier start began goes on.
-pub(crate) fn without_hints(
-    request: &Request<'_>,
-    dir: &dyn ChainSource,
-) -> Result<Engine, SyncError> {
-    if request.bridge.is_some() {
-        return Ok(Engine::MergeSync);
+/// Whether spends are joined with coins where the user leaves it open what does blocks. What an earlier start began goes on.
+pub(crate) fn joins(request: &Request<'_>, dir: &dyn ChainSource) -> Result<bool, SyncError> {
+    if request.env.machines.is_some() {
+        return Ok(true);
     }
     if matches!(request.source, Source::Peers(_)) {
         // While blocks arrive there is time to connect them, and nothing is left to do after the last.
-        let joins = mergesync::has_begun(request.workdir)?;
-        return Ok(if joins { Engine::MergeSync } else { Engine::Utxo });
+        return mergesync::has_begun(request.env.workdir);
     }
-    if Record::read(request.workdir)?.is_some() {
-        return Ok(Engine::Utxo);
+    if Record::read(request.env.workdir)?.is_some() {
+        return Ok(false);
     }
     match mergesync::expect_disk(request, dir) {
         Err(SyncError::Io(IoError::NoRoom { needed, free, .. })) => {
-            request.observer.event(Event::Warning(Warning::LittleRoom { needed, free }));
-            Ok(Engine::Utxo)
+            request.env.observer.event(Event::Warning(Warning::LittleRoom { needed, free }));
+            Ok(false)
         }
-        other => other.map(|()| Engine::MergeSync),
+        other => other.map(|()| true),
     }
 }
 
@@ -220,7 +215,8 @@ fn merge<'a>(
         }
     };
     let written = merged.write_out(request);
-    let (mut put, coins) = written.inspect_err(|error| forget_damaged(request.workdir, error))?;
+    let (mut put, coins) =
+        written.inspect_err(|error| forget_damaged(request.env.workdir, error))?;
     finish(request, &*merged.dir, merged.set, &mut put)?;
     let Merged { dir, set, counts, judged, unseen: unseen_witnesses, proofs, .. } = merged;
     let scripts = judged.scripts;
@@ -230,10 +226,14 @@ fn merge<'a>(
 }
 
 /// Validates all blocks by proofs, of which no set comes.
-fn validate(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Outcome, SyncError> {
-    let Validated { stop, verdict, scripts } = utreexo::run(request, dir)?;
+fn validate(
+    request: &Request<'_>,
+    task: &ProvenTask,
+    dir: &dyn ChainSource,
+) -> Result<Outcome, SyncError> {
+    let Validated { stop, verdict, scripts } = utreexo::run(request, task, dir)?;
     let set = SetInfo {
-        network: request.params.network,
+        network: request.env.params.network,
         height: stop.height,
         base: stop.hash,
         coins: verdict.coins.coins,
@@ -262,7 +262,7 @@ fn finish(
     set: SetInfo,
     put: &mut Put,
 ) -> Result<(), SyncError> {
-    take_missing(request, dir, &dir.not_kept(set.height))?;
+    take_missing(&request.env, dir, &dir.not_kept(set.height))?;
     complete(request, dir, set, &mut put.folders)
 }
 
@@ -279,7 +279,7 @@ fn outcome(
         stop_height: set.height,
         stop_hash: set.base,
         tip_height: chain.tip_height(),
-        enough_work: chain.chain_work() >= request.params.minimum_chain_work,
+        enough_work: chain.chain_work() >= request.env.params.minimum_chain_work,
         counts,
         coins,
         muhash: put.muhash,
@@ -289,7 +289,7 @@ fn outcome(
         engine: Engine::Utxo,
         scripts: Scripts::default(),
         unseen_witnesses: 0,
-        in_assumeutxo_table: request.params.assumeutxo_for(&set.base).is_some(),
+        in_assumeutxo_table: request.env.params.assumeutxo_for(&set.base).is_some(),
         hints: None,
         unanchored: None,
         utreexo: put.utreexo,

@@ -18,7 +18,7 @@ pub use chainstate::ReadBack;
 use crate::engines::swiftsync::CoinTotals;
 use crate::error::{IoError, StorageResult, SyncError, UsageError};
 use crate::folder::WrittenFolder;
-use crate::request::Request;
+use crate::request::RunEnv;
 use crate::runs::records;
 use apus_chain::{
     BlockHash, CoinError, CoinRef, HashSerialized3, Height, MuHash, MuHashBatch, Network, OutPoint,
@@ -105,7 +105,7 @@ pub trait CoinSink: Send {
 /// What is known of the set after its last coin.
 pub struct Whole<'a> {
     /// Whose threads and memory may be used.
-    pub request: &'a Request<'a>,
+    pub env: &'a RunEnv<'a>,
     /// What was known before.
     pub set: SetInfo,
     /// Its `hash_serialized_3`, in internal order.

@@ -14,7 +14,7 @@ pub mod ranges;
 use crate::engines::mergesync::{Fingerprint, FingerprintKey, SeenBlock};
 use crate::error::{InvalidBlock, InvalidError, SourceError, SyncError};
 use crate::progress::{Progress, stop_if_interrupted};
-use crate::request::Request;
+use crate::request::RunEnv;
 use crate::source::{BlockFetcher, BlockSource, ChainSource, Taken};
 use apus_chain::{
     BlockBytes, BlockChecker, BlockContext, BlockError, CheckedBlock, DecodeError, HeaderChain,
@@ -47,14 +47,14 @@ pub fn expect_no_more(block: &BlockBytes<'_>, raw: &[u8]) -> Result<(), BlockErr
 
 impl<'a> Supply<'a> {
     /// For a run that leaves the witnesses of blocks up to the height `unseen` alone.
-    pub fn of(request: &'a Request<'_>, source: &'a dyn ChainSource, unseen: Height) -> Self {
+    pub fn of(env: &'a RunEnv<'_>, source: &'a dyn ChainSource, unseen: Height) -> Self {
         Self {
-            params: request.params,
+            params: env.params,
             chain: source.chain(),
-            verifier: request.verifier,
+            verifier: env.verifier,
             source,
-            interrupt: request.interrupt,
-            permits: Permits::new(request.threads),
+            interrupt: env.interrupt,
+            permits: Permits::new(env.threads),
             unseen,
         }
     }

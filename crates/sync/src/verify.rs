@@ -33,7 +33,10 @@ use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::error::{ErrorKind, SourceError, StorageResult, SyncError, UsageError};
 use crate::folder::at;
 use crate::progress::{Event, Observer};
-use crate::request::{ConnectOptions, Engine, HintedValidity, HintsInput, Memory, Output};
+use crate::request::{
+    ConnectOptions, HintedTask, HintedValidity, HintsInput, Memory, MergeSyncTask, Output, RunEnv,
+    Task,
+};
 use crate::request::{Request, Scripts, Source, Stop};
 use crate::source::blocksdir::UseIndex;
 use crate::warning::Warning;
@@ -187,6 +190,7 @@ impl Verify<'_> {
         let cache_bytes = Memory::with_files(self.memory_bytes, self.threads).coins_bytes;
         let connect = ConnectOptions {
             assume_valid: self.assume_valid,
+            leave_witnesses: false,
             prevout_threads: PREVOUT_THREADS,
             cache_bytes,
             store,
@@ -194,33 +198,36 @@ impl Verify<'_> {
             hints_folder: workdir.folder().join("hints"),
             positions: workdir.folder().join("positions"),
         };
-        let use_index = UseIndex::Stated(*base);
+        let task = match hints {
+            Some(hints) => Task::Hinted(HintedTask {
+                hints,
+                aggregate: AggregateKind::Sha256,
+                validity: HintedValidity::Checked,
+                connect: Some(connect),
+            }),
+            None => Task::MergeSync(MergeSyncTask { connect, bridge: None }),
+        };
         Request {
-            params: self.params,
-            source: Source::Files { blocksdir: self.blocks(), use_index },
-            stop: if hints.is_some() { Stop::AtHints } else { Stop::AtTip },
-            proofs: None,
-            engine: hints.is_none().then_some(Engine::MergeSync),
-            hints,
-            aggregate: AggregateKind::Sha256,
-            hinted_validity: HintedValidity::Checked,
-            leave_witnesses: None,
-            connect: Some(connect),
+            source: Source::Files { blocksdir: self.blocks(), use_index: UseIndex::Stated(*base) },
+            stop: if matches!(task, Task::Hinted(_)) { Stop::AtHints } else { Stop::AtTip },
+            task,
             follow: false,
-            threads: self.threads,
-            memory_bytes: self.memory_bytes,
-            segment_bytes: self.segment_bytes,
-            checkpoint_interval: self.checkpoint_interval,
-            now: self.now,
-            verifier: self.verifier,
-            workdir,
             outputs,
             folders: &[],
             muhash: true,
-            bridge: None,
-            machines: None,
-            observer: self.observer,
-            interrupt: self.interrupt,
+            env: RunEnv {
+                params: self.params,
+                threads: self.threads,
+                memory_bytes: self.memory_bytes,
+                segment_bytes: self.segment_bytes,
+                checkpoint_interval: self.checkpoint_interval,
+                now: self.now,
+                verifier: self.verifier,
+                workdir,
+                machines: None,
+                observer: self.observer,
+                interrupt: self.interrupt,
+            },
         }
     }
 }

@@ -180,7 +180,7 @@ impl<'d> Desk<'d> {
         std::thread::scope(|scope| {
             // Its threads end with it, and all of this with them, should something here panic as well.
             let fetchers = Fetchers::begin(scope, queue, request)?;
-            while self.waits() && !request.interrupt.load(Ordering::Relaxed) {
+            while self.waits() && !request.env.interrupt.load(Ordering::Relaxed) {
                 self.go_through_answers(&fetchers, told, read, take)?;
                 self.put_jobs(told, read, take)?;
                 match self.answer(PROGRESS_INTERVAL, &fetchers)? {
@@ -452,7 +452,7 @@ impl<'d> Desk<'d> {
             Worker { name, ..worker.clone() }
         });
         let workers = Workers { all: all.collect(), handling: self.handling, last };
-        self.request.observer.event(Event::Workers(workers));
+        self.request.env.observer.event(Event::Workers(workers));
     }
 
     /// Ends the run for all machines.
@@ -474,7 +474,7 @@ fn warn_of_rest(request: &Request<'_>, removed: Result<(), SyncError>) {
         Ok(()) | Err(SyncError::Interrupted) => {}
         Err(error) => {
             let why = error.to_string();
-            ClusterWarning::NotClosed { why }.tell(request.observer);
+            ClusterWarning::NotClosed { why }.tell(request.env.observer);
         }
     }
 }
@@ -487,6 +487,6 @@ struct Done {
 }
 
 pub(super) fn patience<'a>(request: &Request<'a>) -> Patience<'a> {
-    let (observer, interrupt) = (request.observer, request.interrupt);
+    let (observer, interrupt) = (request.env.observer, request.env.interrupt);
     Patience { longest: QUEUE_AWAY_MAX, observer, interrupt }
 }

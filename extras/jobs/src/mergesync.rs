@@ -62,8 +62,13 @@ pub(crate) fn run(
     };
     let shared = SharedRun { of: *of, pass, plan };
     let desk = open(&shared, work.request, work.dir)?;
-    let mut shared =
-        Shared { work, queue: of.queue, plan, desk, gathered: Gathered::new(work.request.workdir) };
+    let mut shared = Shared {
+        work,
+        queue: of.queue,
+        plan,
+        desk,
+        gathered: Gathered::new(work.request.env.workdir),
+    };
     let whole = shared.whole();
     let ends = |error: &SyncError| InvalidBlock::of(error).is_some() || error.spoils_progress();
     if whole.as_ref().err().is_none_or(ends) {
@@ -140,7 +145,7 @@ impl Shared<'_> {
         let (request, source) = (self.work.request, self.work.dir);
         let todo: Vec<HeightRange> =
             segments.iter().copied().filter(|it| !self.gathered.has(it)).collect();
-        request.observer.event(Event::Started(Phase::Blocks));
+        request.env.observer.event(Event::Started(Phase::Blocks));
         let heights = segments.iter().flat_map(|segment| segment.heights());
         let mut progress = Telling::new(request, Phase::Blocks, total(source, heights));
         let run = self.desk.run();
@@ -169,14 +174,14 @@ impl Shared<'_> {
             self.desk.leaves(key, objects.iter());
         }
         let bytes = progress.end();
-        request.observer.event(Event::Ended { phase: Phase::Blocks, bytes });
+        request.env.observer.event(Event::Ended { phase: Phase::Blocks, bytes });
         failure
     }
 
     /// How much was gathered, which must be all blocks.
     fn counts(&self) -> Result<Counts, SyncError> {
         let gather = Gather::new(
-            self.work.request.params,
+            self.work.request.env.params,
             self.work.dir.chain(),
             fingerprint_key(self.plan),
         );
@@ -199,7 +204,7 @@ impl Shared<'_> {
         mut keeping: Option<&mut Keeping<'_>>,
     ) -> Result<Connected, SyncError> {
         let (request, source) = (self.work.request, self.work.dir);
-        request.observer.event(Event::Started(Phase::Connect));
+        request.env.observer.event(Event::Started(Phase::Connect));
         let heights = segments.iter().flat_map(|segment| segment.heights());
         let mut progress = Telling::new(request, Phase::Connect, total(source, heights));
         let (run, gathered) = (self.desk.run(), &self.gathered);
@@ -265,7 +270,7 @@ impl Shared<'_> {
             }
         }
         let bytes = progress.end();
-        request.observer.event(Event::Ended { phase: Phase::Connect, bytes });
+        request.env.observer.event(Event::Ended { phase: Phase::Connect, bytes });
         Ok(failure.map_or(Connected::Passed(fragments), Connected::Failed))
     }
 }
@@ -311,7 +316,7 @@ impl<'t> Telling<'t> {
     }
 
     fn tell(&self) {
-        self.request.observer.event(Event::Progress(self.phase, self.progress));
+        self.request.env.observer.event(Event::Progress(self.phase, self.progress));
     }
 
     fn end(self) -> u64 {

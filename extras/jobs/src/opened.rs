@@ -41,7 +41,7 @@ fn headers(
     stop: u32,
 ) -> Result<Vec<u8>, SyncError> {
     let heads = source.heads(stop, &mut |_| {
-        stop_if_interrupted(request.interrupt).map_err(|_| SourceError::Interrupted)
+        stop_if_interrupted(request.env.interrupt).map_err(|_| SourceError::Interrupted)
     });
     match heads {
         Err(SourceError::Interrupted) => Err(SyncError::Interrupted),

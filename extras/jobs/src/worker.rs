@@ -25,7 +25,7 @@ use apus_sync::engines::swiftsync::{Fully, JudgeByUndo, SegmentHints, SwiftSync}
 use apus_sync::engines::utreexo::Utreexo;
 use apus_sync::error::{ClockError, IoError, SourceError, SyncError};
 use apus_sync::progress::Observer;
-use apus_sync::request::{ProofsInput, Request, Source};
+use apus_sync::request::{ProofsInput, Request, Source, Task};
 use apus_sync::source::blocksdir::BlocksDir;
 use apus_sync::source::peers::Peers;
 use apus_sync::source::peers::network::NetworkOptions;
@@ -138,13 +138,16 @@ pub(crate) fn do_job(
     };
     let request = WorkRequest {
         blocks: WorkBlocks::Folder(folder),
-        proofs: run.proofs.as_ref(),
+        proofs: match &run.task {
+            Task::Proven(task) => Some(&task.proofs),
+            _ => None,
+        },
         scratch: std::env::temp_dir(),
         memory_bytes: OWN_MEMORY_BYTES,
         threads: 1,
-        now: run.now,
-        observer: run.observer,
-        interrupt: run.interrupt,
+        now: run.env.now,
+        observer: run.env.observer,
+        interrupt: run.env.interrupt,
     };
     work_with(&request, jobs, &spec, source).map(drop)
 }

@@ -4,7 +4,7 @@ use crate::error::SyncError;
 use crate::folder::room;
 use crate::progress::{DiskUse, Event};
 use crate::proofs::proofs_files;
-use crate::request::{BridgeOptions, Request};
+use crate::request::{BridgeOptions, RunEnv};
 use crate::source::ChainSource;
 use crate::warning::Warning;
 use apus_chain::Height;
@@ -21,7 +21,7 @@ const FILES_PERCENT: u64 = 80;
 /// Says how much disk the files take that are to be made, up to the block at `end`, and warns where that is not free.
 /// How much it really is depends on what blocks spend, so no run is refused.
 pub(crate) fn tell_disk(
-    request: &Request<'_>,
+    env: &RunEnv<'_>,
     options: &BridgeOptions<'_>,
     dir: &dyn ChainSource,
     end: Height,
@@ -33,11 +33,11 @@ pub(crate) fn tell_disk(
     let first = files.last().map_or(1, |(range, _)| range.end);
     let block_bytes: u64 = (first..=end).map(|height| dir.block_bytes(height)).sum();
     let (bytes, free) = (block_bytes / 100 * FILES_PERCENT, room(&options.folder)?);
-    request.observer.event(Event::DiskNeeded { what: DiskUse::Proofs, bytes, free });
+    env.observer.event(Event::DiskNeeded { what: DiskUse::Proofs, bytes, free });
     if free < bytes {
         let folder = options.folder.display().to_string();
         let warning = Warning::LittleRoomForProofs { folder, needed: bytes, free };
-        request.observer.event(Event::Warning(warning));
+        env.observer.event(Event::Warning(warning));
     }
     Ok(())
 }

@@ -24,11 +24,11 @@ impl<'a> Bridge<'a> {
         let state = store.state()?;
         let storage = &*options.storage;
         let has_forest = state.is_some();
-        let genesis = KnownBlock { height: 0, hash: request.params.genesis_hash };
+        let genesis = KnownBlock { height: 0, hash: request.env.params.genesis_hash };
         let ForestState { block: at, roots, places } =
             state.unwrap_or_else(|| ForestState { block: genesis, ..ForestState::default() });
         expect_on_chain(&*store, chain, at, end)?;
-        let network = request.params.network;
+        let network = request.env.params.network;
         let files = Files { storage, network, chain, at: at.height };
         let gone = files.look_at(&*store, has_forest || begun)?;
         for name in &gone {

@@ -117,16 +117,16 @@ pub(crate) fn run<'a>(
     dir: Arc<dyn ChainSource + 'a>,
     base: Option<Base>,
 ) -> Result<Set<'a>, SyncError> {
-    let options = request.connect.as_ref().ok_or(SyncError::Usage(UsageError::NothingToConnect))?;
+    let options = request.expect_connect()?;
     let aggregate = base.as_ref().and_then(|base| base.aggregate);
     let unseen_below = base.as_ref().map_or(0, |base| base.unseen);
     let mut connecting = Connecting::open(request, options, dir, base)?;
-    request.observer.event(Event::Started(Phase::Connect));
+    request.env.observer.event(Event::Started(Phase::Connect));
     let before = connecting.state.totals().bytes;
     connecting.connect_all()?;
     let totals = *connecting.state.totals();
     let bytes = totals.bytes.saturating_sub(before);
-    request.observer.event(Event::Ended { phase: Phase::Connect, bytes });
+    request.env.observer.event(Event::Ended { phase: Phase::Connect, bytes });
     let Identity { unseen, from: first, .. } = connecting.record.identity;
     let unseen = u64::from((unseen.min(connecting.end) + 1).saturating_sub(first)) + unseen_below;
     // What was judged without being connected is as good.
@@ -136,9 +136,9 @@ pub(crate) fn run<'a>(
     let base = connecting.state.tip().hash;
     let with_blocks = connecting.keeper.map(Keeper::end).transpose()?;
     let (store, dir) = (connecting.state.into_store(), connecting.dir);
-    request.observer.event(Event::MemoryFreed);
+    request.env.observer.event(Event::MemoryFreed);
     let set = SetInfo {
-        network: request.params.network,
+        network: request.env.params.network,
         height: end,
         base,
         coins: totals.coins,
@@ -171,28 +171,28 @@ impl<'a> Connecting<'a> {
             return Err(SyncError::Usage(UsageError::NothingToDo));
         }
         let from = base.as_ref().map_or(1, |base| base.at.height + 1);
-        let earlier = Record::read(request.workdir)?;
+        let earlier = Record::read(request.env.workdir)?;
         let before = earlier.as_ref().map(|it| it.identity.unseen);
         let unseen = leave_witnesses(request, &*dir, before);
-        let (network, assume_valid) = (request.params.network, options.assume_valid);
+        let (network, assume_valid) = (request.env.params.network, options.assume_valid);
         // On the chain of now they may be fewer, and on the next one more again.
         let most = before.filter(|_| may_leave_witnesses(request, &*dir)).unwrap_or(unseen);
         let identity = Identity { network, assume_valid, unseen: most, from };
-        if base.is_none() && Workdir::read_plan(request.workdir)?.is_some() {
-            return Err(request.other_run("with hints, or by mergesync"));
+        if base.is_none() && Workdir::read_plan(request.env.workdir)?.is_some() {
+            return Err(request.env.other_run("with hints, or by mergesync"));
         }
         if let Some(what) = earlier.as_ref().and_then(|it| it.identity.difference(&identity)) {
-            return Err(request.other_run(what));
+            return Err(request.env.other_run(what));
         }
-        let checks = ScriptChecks::new(request.params, chain, options.assume_valid);
+        let checks = ScriptChecks::new(request.env.params, chain, options.assume_valid);
         let pool_above = |height: Height| {
             let any_scripts = (height + 1..=end).any(|height| checks.needed(height));
-            any_scripts.then(|| ScriptPool::new(request.threads)).transpose()
+            any_scripts.then(|| ScriptPool::new(request.env.threads)).transpose()
         };
         // A build that cannot run scripts leaves nothing behind.
         let mut scripts = if earlier.is_none() { pool_above(from - 1)? } else { None };
         let store = (options.store)()?;
-        let genesis = KnownBlock { height: 0, hash: request.params.genesis_hash };
+        let genesis = KnownBlock { height: 0, hash: request.env.params.genesis_hash };
         let is_new = earlier.is_none();
         let mut record = earlier.map_or_else(|| Record::new(identity), Ok)?;
         let mut base = base;
@@ -200,30 +200,30 @@ impl<'a> Connecting<'a> {
         let is_empty = |at: KnownBlock| at == genesis && base.is_some() && is_new;
         if store.tip()?.is_none_or(is_empty) {
             record.at = vec![match base.take() {
-                Some(base) => fill(request, &*store, base, &record)?,
+                Some(base) => fill(&request.env, &*store, base, &record)?,
                 None => {
                     At { block: genesis, totals: Totals::default(), sum: Some(CoinSum::default()) }
                 }
             }];
-            record.write(request.workdir)?;
+            record.write(request.env.workdir)?;
         }
         let tip = store.tip()?.unwrap_or(genesis);
         let damaged = || match &options.beyond {
             Some(place) => {
                 SyncError::Usage(UsageError::CoinsOfOtherRun { place: place.clone(), at: tip })
             }
-            None => {
-                SyncError::Io(IoError::WorkdirDamaged { file: request.workdir.describe(RECORD) })
-            }
+            None => SyncError::Io(IoError::WorkdirDamaged {
+                file: request.env.workdir.describe(RECORD),
+            }),
         };
         let At { totals, sum, .. } = record.found_at(&tip).ok_or_else(damaged)?;
         let sum = match (sum, base) {
             (Some(sum), _) => sum,
-            (None, Some(base)) => sum_of_base(request, base, record.key)?,
+            (None, Some(base)) => sum_of_base(&request.env, base, record.key)?,
             (None, None) => return Err(damaged()),
         };
         if tip.height > end {
-            return Err(request.other_run(format!("it is at block {} already", tip.height)));
+            return Err(request.env.other_run(format!("it is at block {} already", tip.height)));
         }
         if !is_new {
             // Where the chain has changed, blocks below the tip are connected anew.
@@ -231,7 +231,7 @@ impl<'a> Connecting<'a> {
             scripts = pool_above(if stays { tip.height } else { from - 1 })?;
         }
         let mut state = Chainstate::open(
-            request.params,
+            request.env.params,
             store,
             ChainstateOptions {
                 cache_bytes: options.cache_bytes,
@@ -242,11 +242,11 @@ impl<'a> Connecting<'a> {
         state.set_totals(totals);
         state.keep_sum(record.key, sum);
         let below_last = first_of_last(end).min(tip.height + 1).max(from);
-        warn_of_missing(request, &*dir, HeightRange::new(from, below_last));
+        warn_of_missing(&request.env, &*dir, HeightRange::new(from, below_last));
         if tip.height > from {
             let of = (end + 1 - from) as usize;
             let segments = (tip.height + 1 - from) as usize;
-            request.observer.event(Event::Resumed { segments, of });
+            request.env.observer.event(Event::Resumed { segments, of });
         }
         let keeper = Keeper::start(request, options, &*dir, from, tip, end, record.key)?;
         if keeper.is_some() || dir.keeps_undo() {
@@ -273,9 +273,11 @@ impl<'a> Connecting<'a> {
         self.go_back()?;
         let (request, dir) = (self.request, Arc::clone(&self.dir));
         let key = self.record.key;
-        let prepare = |block| Arc::new(PreparedBlock::with_sums(request.params, block, &key));
+        let prepare = |block| Arc::new(PreparedBlock::with_sums(request.env.params, block, &key));
         let range = HeightRange::new(self.state.tip().height + 1, self.end + 1);
-        take_in_order(request, &*dir, (range, self.unseen), &prepare, |ahead| self.take_all(ahead))
+        take_in_order(&request.env, &*dir, (range, self.unseen), &prepare, |ahead| {
+            self.take_all(ahead)
+        })
     }
 
     fn take_all(&mut self, ahead: &InOrder<Arc<PreparedBlock>>) -> Result<(), SyncError> {
@@ -288,7 +290,7 @@ impl<'a> Connecting<'a> {
                 self.state.settle()?;
             }
             let Some((height, block)) = next? else { break };
-            stop_if_interrupted(self.request.interrupt)?;
+            stop_if_interrupted(self.request.env.interrupt)?;
             if let Some(following) = ahead.peek(Arc::clone) {
                 self.state.prefetch(&following);
             }
@@ -326,12 +328,12 @@ impl<'a> Connecting<'a> {
     }
 
     fn flush_if_due(&mut self) -> Result<(), SyncError> {
-        let interval = self.request.checkpoint_interval * INTERVALS_BETWEEN_FLUSHES;
+        let interval = self.request.env.checkpoint_interval * INTERVALS_BETWEEN_FLUSHES;
         if self.state.flush_due() || self.flushed_at.elapsed() >= interval {
             self.note_flush()?;
             self.state.begin_flush()?;
             // The generation before is gone, and the next one only begins to grow.
-            self.request.observer.event(Event::MemoryFreed);
+            self.request.env.observer.event(Event::MemoryFreed);
             self.flushed_at = Instant::now();
         }
         Ok(())
@@ -359,7 +361,7 @@ impl<'a> Connecting<'a> {
         let last = self.record.at.pop();
         self.record.at = last.into_iter().filter(|last| last.block != at.block).collect();
         self.record.at.push(at);
-        self.record.write(self.request.workdir)
+        self.record.write(self.request.env.workdir)
     }
 
     fn tell(&mut self, total: Progress) {
@@ -373,7 +375,7 @@ impl<'a> Connecting<'a> {
         let totals = self.state.totals();
         let (blocks, bytes, coins) = (totals.blocks, totals.bytes, totals.coins);
         let progress = Progress { blocks, bytes, coins, weight, ..total };
-        self.request.observer.event(Event::Progress(Phase::Connect, progress));
+        self.request.env.observer.event(Event::Progress(Phase::Connect, progress));
     }
 }
 

@@ -69,7 +69,7 @@ use crate::error::{InvalidBlock, SyncError, UsageError};
 use crate::folder::{DatadirBlocks, FolderKind, FolderOutput, expect_room};
 use crate::pass::{self, Job, Threads, expect_same};
 use crate::progress::{DiskUse, Event, Phase, Progress};
-use crate::request::{ConnectOptions, Request, Scripts, Source, first_of_last};
+use crate::request::{ConnectOptions, Request, Scripts, Source, Task, first_of_last};
 use crate::sink::SetInfo;
 use crate::sink::datadir::DraftWithBlocks;
 use crate::sink::put::{Hashed, forget_damaged};
@@ -110,14 +110,14 @@ pub(crate) fn run<'a>(
     request: &'a Request<'_>,
     dir: Arc<dyn ChainSource + 'a>,
 ) -> Result<Joining<'a>, SyncError> {
-    if request.machines.is_some() {
-        if request.bridge.is_some() {
+    if request.env.machines.is_some() {
+        if request.bridge().is_some() {
             return Err(SyncError::Usage(UsageError::NotOnCluster { what: "making proofs" }));
         }
-    } else if request.engine.is_some() {
+    } else if matches!(request.task, Task::MergeSync(_)) {
         expect_disk(request, &*dir)?;
     }
-    let genesis = KnownBlock { height: 0, hash: request.params.genesis_hash };
+    let genesis = KnownBlock { height: 0, hash: request.env.params.genesis_hash };
     let (mut dir, mut left) = (dir, 0);
     loop {
         dir.may_be_left(request.follow);
@@ -173,7 +173,7 @@ fn last_joined(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Height, S
         return Err(SyncError::Usage(UsageError::BlocksTwice));
     }
     let connected = is_gone_on_from(request, dir)?;
-    Ok(match Workdir::read_plan(request.workdir)? {
+    Ok(match Workdir::read_plan(request.env.workdir)? {
         Some(plan) if connected => plan.identity.stop,
         None if connected => 0,
         _ => first_of_last(end) - 1,
@@ -182,8 +182,8 @@ fn last_joined(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Height, S
 
 /// Whether an earlier start went on from coins that blocks of this chain led to. Those of another chain are given up.
 fn is_gone_on_from(request: &Request<'_>, dir: &dyn ChainSource) -> Result<bool, SyncError> {
-    let Some(connected) = Connected::read(request.workdir)? else { return Ok(false) };
-    let plan = Workdir::read_plan(request.workdir)?;
+    let Some(connected) = Connected::read(request.env.workdir)? else { return Ok(false) };
+    let plan = Workdir::read_plan(request.env.workdir)?;
     let is_of_chain = plan.is_none_or(|plan| {
         let RunIdentity { stop, stop_hash, hints, .. } = plan.identity;
         // One with hints is told of as another run.
@@ -218,20 +218,20 @@ fn makes_roots(request: &Request<'_>) -> bool {
 /// # Errors
 /// [`NoRoom`](crate::error::IoError::NoRoom) where that is not free.
 pub(crate) fn expect_disk(request: &Request<'_>, dir: &dyn ChainSource) -> Result<(), SyncError> {
-    let folder = request.connect.as_ref().and_then(|options| options.positions.parent());
+    let folder = request.connect().and_then(|options| options.positions.parent());
     let Some(folder) = folder.filter(|folder| folder.is_dir()) else { return Ok(()) };
-    if Workdir::read_plan(request.workdir)?.is_some() {
+    if Workdir::read_plan(request.env.workdir)?.is_some() {
         return Ok(());
     }
     let end = request.stop.end_in(dir)?;
     let block_bytes: u64 = (1..=end).map(|height| dir.block_bytes(height)).sum();
-    let forest = if request.bridge.is_some() { bridge::DISK_PERCENT } else { 0 };
-    let records = disk_bytes(block_bytes, request.memory_bytes, request.threads);
+    let forest = if request.bridge().is_some() { bridge::DISK_PERCENT } else { 0 };
+    let records = disk_bytes(block_bytes, request.env.memory_bytes, request.env.threads);
     let (what, bytes) = (DiskUse::Progress, records + block_bytes / 100 * forest);
     let free = expect_room(folder, bytes)?;
-    request.observer.event(Event::DiskNeeded { what, bytes, free });
-    match &request.bridge {
-        Some(options) => bridge::tell_disk(request, options, dir, end),
+    request.env.observer.event(Event::DiskNeeded { what, bytes, free });
+    match request.bridge() {
+        Some(options) => bridge::tell_disk(&request.env, options, dir, end),
         None => Ok(()),
     }
 }
@@ -242,19 +242,20 @@ fn on_chain<'a>(
     dir: Arc<dyn ChainSource + 'a>,
     end: Height,
 ) -> Result<Merged<'a>, SyncError> {
-    let options = request.connect.as_ref().ok_or(SyncError::Usage(UsageError::NothingToConnect))?;
-    let checks = ScriptChecks::new(request.params, dir.chain(), options.assume_valid);
+    let options = request.expect_connect()?;
+    let checks = ScriptChecks::new(request.env.params, dir.chain(), options.assume_valid);
     // Where machines share the run, they run scripts.
-    let any_scripts = request.machines.is_none() && (1..=end).any(|height| checks.needed(height));
+    let any_scripts =
+        request.env.machines.is_none() && (1..=end).any(|height| checks.needed(height));
     // A build that cannot run scripts leaves nothing behind.
-    let pool = any_scripts.then(|| ScriptPool::new(request.threads)).transpose()?;
+    let pool = any_scripts.then(|| ScriptPool::new(request.env.threads)).transpose()?;
     let work = Work { request, options, dir: &*dir, checks, pool };
-    let begun = Workdir::read_plan(request.workdir)?.is_some();
+    let begun = Workdir::read_plan(request.env.workdir)?.is_some();
     let bridge = |options| Bridge::start(request, options, dir.chain(), end, begun);
-    let mut bridge = request.bridge.as_ref().map(bridge).transpose()?;
+    let mut bridge = request.bridge().map(bridge).transpose()?;
     let started = Instant::now();
     let (workdir, plan, done) = work.plan(end)?;
-    if let Some(machines) = request.machines {
+    if let Some(machines) = request.env.machines {
         let whole = machines.merge(&work, &workdir, &plan)?;
         drop(work);
         let SharedResult { joined, counts, judged, roots } = whole;
@@ -268,20 +269,21 @@ fn on_chain<'a>(
     let (done, counts) = match gathered {
         Err(error) => {
             let error = work.lowest(&workdir, &plan, error);
-            forget_damaged(request.workdir, &error);
+            forget_damaged(request.env.workdir, &error);
             return Err(error);
         }
         Ok(gathered) => gathered,
     };
-    let is_long = resumed || started.elapsed() >= request.checkpoint_interval;
+    let is_long = resumed || started.elapsed() >= request.env.checkpoint_interval;
     // Scripts take many times as long as all that comes before them, and connecting takes its coins from there.
     let durable = is_long || work.pool.is_some() || goes_on(request);
     let count = || LeafCount::read(&workdir, &done, dir.chain());
     let count = makes_roots(request).then(count).transpose();
-    let count = count.inspect_err(|error| forget_damaged(request.workdir, error))?;
+    let count = count.inspect_err(|error| forget_damaged(request.env.workdir, error))?;
     let forest = count.as_ref().map(|count| Forest::Leaves(count.total()));
     let judged = work.join_and_judge(&workdir, &plan, done, count, durable, bridge.as_mut());
-    let (joined, judged) = judged.inspect_err(|error| forget_damaged(request.workdir, error))?;
+    let (joined, judged) =
+        judged.inspect_err(|error| forget_damaged(request.env.workdir, error))?;
     let set = set_of(request, &*dir, end, &joined, counts);
     drop(work);
     let proofs = bridge.map(|bridge| bridge.made());
@@ -298,7 +300,7 @@ fn set_of(
     counts: Counts,
 ) -> SetInfo {
     SetInfo {
-        network: request.params.network,
+        network: request.env.params.network,
         height: end,
         base: dir.chain().hash(end).copied().unwrap_or_default(),
         coins: joined.totals.coins,
@@ -348,18 +350,18 @@ impl<'a> Work<'a> {
     /// did of this chain is taken over.
     fn plan(&self, end: Height) -> Result<Planned<'a>, SyncError> {
         let (request, dir) = (self.request, self.dir);
-        let earlier = Workdir::read_plan(request.workdir)?;
-        if earlier.is_none() && Connected::read(request.workdir)?.is_some() {
-            return Err(request.other_run("by another engine"));
+        let earlier = Workdir::read_plan(request.env.workdir)?;
+        if earlier.is_none() && Connected::read(request.env.workdir)?.is_some() {
+            return Err(request.env.other_run("by another engine"));
         }
         let identity = RunIdentity {
-            network: request.params.network,
+            network: request.env.params.network,
             stop: end,
             stop_hash: dir.chain().hash(end).copied().unwrap_or_default(),
             hints: NO_HINTS,
             aggregate: AggregateKind::None,
             // By the plan, since what machines answer depends on it.
-            assumed: match request.machines {
+            assumed: match request.env.machines {
                 Some(_) => pass::last_assumed(request, dir, end),
                 None => 0,
             },
@@ -369,7 +371,7 @@ impl<'a> Work<'a> {
                 earlier.as_ref().map(|plan| plan.identity.unseen),
             ),
             // What an earlier start has them told of is told to the end.
-            leaves: request.bridge.is_some()
+            leaves: request.bridge().is_some()
                 || makes_roots(request)
                 || earlier.as_ref().is_some_and(|plan| plan.identity.leaves),
             muhash: request.muhash || earlier.as_ref().is_some_and(|plan| plan.identity.muhash),
@@ -386,7 +388,7 @@ impl<'a> Work<'a> {
         }
         match earlier {
             Some(earlier) if earlier.identity != identity => {
-                if Connected::read(request.workdir)?.is_some() {
+                if Connected::read(request.env.workdir)?.is_some() {
                     // Its coins were gone on from.
                     expect_same(request, Some(&earlier), &identity)?;
                 }
@@ -402,14 +404,14 @@ impl<'a> Work<'a> {
 
     /// How many segments are in memory at a time: those whose blocks are on their way are among them.
     fn under_way(&self) -> usize {
-        self.dir.fetchers(self.request.threads)
+        self.dir.fetchers(self.request.env.threads)
     }
 
     /// A plan for another end, with those segments of the earlier one that are of this chain, and in which as many
     /// blocks were taken without their witnesses as are now.
     fn change(&self, earlier: &Plan, identity: RunIdentity) -> Result<Planned<'a>, SyncError> {
         let (request, dir) = (self.request, self.dir);
-        let (_, mut done) = Workdir::resume::<Gather>(request.workdir, earlier)?;
+        let (_, mut done) = Workdir::resume::<Gather>(request.env.workdir, earlier)?;
         let (unseen, before) = (identity.unseen, earlier.identity.unseen);
         let as_now = |range: HeightRange| range.end <= unseen + 1 || range.start > before;
         done.retain(|done| {
@@ -425,10 +427,10 @@ impl<'a> Work<'a> {
             next = range.end;
         }
         let plan = Plan { identity, secret: earlier.secret.clone(), segments };
-        let workdir = Workdir::change(request.workdir, &plan, &done)?;
+        let workdir = Workdir::change(request.env.workdir, &plan, &done)?;
         if !done.is_empty() {
             let (segments, of) = (done.len(), plan.segments.len());
-            request.observer.event(Event::Resumed { segments, of });
+            request.env.observer.event(Event::Resumed { segments, of });
         }
         Ok((workdir, plan, done))
     }
@@ -451,20 +453,23 @@ impl<'a> Work<'a> {
         done: SegmentsOf<Gather>,
     ) -> Result<(SegmentsOf<Gather>, Counts), SyncError> {
         let (request, dir) = (self.request, self.dir);
-        let pass = Gather::new(request.params, dir.chain(), fingerprint_key(plan))
+        let pass = Gather::new(request.env.params, dir.chain(), fingerprint_key(plan))
             .with_leaves(plan.identity.leaves)
             .with_claims(self.claimed())
             .with_bare_coins(bare_up_to(plan));
         let unseen = plan.identity.unseen;
         let job = Job { request, source: dir, pass: &pass, input: &|range| Ok(range), unseen };
-        request.observer.event(Event::Started(Phase::Blocks));
+        request.env.observer.event(Event::Started(Phase::Blocks));
         let before: u64 = done.iter().map(|done| done.partial.done().bytes).sum();
         let done = pass::run(&job, &Threads, workdir, segments, done)?;
         let whole = pass::whole(&pass, workdir, &done)?;
         let stop = segments.last().map_or(0, |last| last.end - 1);
         let Gathered { counts, .. } = pass.conclude(&whole, stop)?;
         drop_beside(request, pass);
-        request.observer.event(Event::Ended { phase: Phase::Blocks, bytes: counts.bytes - before });
+        request
+            .env
+            .observer
+            .event(Event::Ended { phase: Phase::Blocks, bytes: counts.bytes - before });
         Ok((done, counts))
     }
 
@@ -491,7 +496,7 @@ impl<'a> Work<'a> {
                 let muhash = plan.identity.muhash;
                 let by = leaves.as_ref().map(LeafKeys::Places);
                 let options = JoinOptions { numbered, leaves: by, muhash, bare, durable };
-                let joined = join(request, &done, options)?;
+                let joined = join(&request.env, &done, options)?;
                 let record = Record { joined, judged: 0, assumed };
                 if durable {
                     record.write(workdir)?;
@@ -501,7 +506,7 @@ impl<'a> Work<'a> {
         };
         let coins_total = record.joined.totals.coins;
         let coins = Progress { coins_total, ..Progress::default() };
-        request.observer.event(Event::Ahead(Phase::Coins, coins));
+        request.env.observer.event(Event::Ahead(Phase::Coins, coins));
         let joined: Vec<_> = done.iter_mut().map(|done| done.take_runs(&JOINED_RUNS)).collect();
         drop_beside(request, joined);
         let judged = HeightRange::new(1, record.judged + 1);
@@ -597,7 +602,7 @@ impl<'a> Work<'a> {
         let cut = |range: &HeightRange| HeightRange::new(range.start, range.end.min(end + 1));
         let below = plan.segments.iter().filter(|range| range.start <= end).map(cut);
         let segments: Vec<HeightRange> = below.collect();
-        let (_, mut done) = Workdir::resume::<Gather>(self.request.workdir, plan)?;
+        let (_, mut done) = Workdir::resume::<Gather>(self.request.env.workdir, plan)?;
         done.retain(|done| segments.contains(&done.range));
         Ok(self.gather(workdir, plan, &segments, done)?.0)
     }
@@ -612,7 +617,7 @@ impl<'a> Work<'a> {
         let (numbered, muhash, bare) =
             (plan.identity.leaves, plan.identity.muhash, bare_up_to(plan));
         let options = JoinOptions { numbered, leaves: None, muhash, bare, durable: false };
-        let joined = join(self.request, done, options)?;
+        let joined = join(&self.request.env, done, options)?;
         let record = Record { joined, judged: 0, assumed: 0 };
         let mut progress = Judging { record, durable: false, saved_at: Instant::now() };
         self.walk(workdir, plan, done, &mut progress, Takers::default()).map(|_| ())
@@ -622,7 +627,7 @@ impl<'a> Work<'a> {
 /// Lets go of what is of no more use. To take back hundreds of megabytes is some work for the kernel, which is done
 /// beside what comes next.
 fn drop_beside<T: Send + 'static>(request: &Request<'_>, value: T) {
-    if request.threads > 1 {
+    if request.env.threads > 1 {
         // Where there is no thread to be had, it is done here.
         let _ = std::thread::Builder::new().spawn(move || drop(value));
     }

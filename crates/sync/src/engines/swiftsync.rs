@@ -34,7 +34,7 @@ use crate::error::{InvalidBlock, InvalidError, NoWayOn, SyncError, UsageError};
 use crate::machines::HintedElsewhere;
 use crate::pass::{self, Job, Threads, expect_same, last_assumed};
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
-use crate::request::{HintedValidity, HintsInput, Request, Scripts, Source, Stop};
+use crate::request::{HintedTask, HintedValidity, HintsInput, Request, Scripts, Source, Stop};
 use crate::source::ChainSource;
 use crate::source::blocksdir::UseIndex;
 use crate::supply::total;
@@ -92,12 +92,12 @@ impl Proven<'_> {
 /// to start on these.
 pub(crate) fn prove<'a>(
     request: &'a Request<'_>,
-    input: &HintsInput,
+    task: &HintedTask<'_>,
 ) -> Result<Hinted<'a>, SyncError> {
-    let (dir, hints) = chain_and_hints(request, input)?;
+    let (dir, hints) = chain_and_hints(request, task)?;
     let (stop, at) = (hints.stop, hints.last);
     let above = HeightRange::new(at.height + 1, stop.height + 1);
-    if request.machines.is_some() && !above.is_empty() {
+    if request.env.machines.is_some() && !above.is_empty() {
         let what = "a folder with the last blocks, of which hints tell nothing,";
         return Err(SyncError::Usage(UsageError::NotOnCluster { what }));
     }
@@ -105,22 +105,22 @@ pub(crate) fn prove<'a>(
         expect_scripts(request, &*dir, at.height, request.stop.end(stop.height, dir.chain()))?;
     }
     if at.height == 0 {
-        request.observer.event(Event::Ended { phase: Phase::Hints, bytes: 0 });
+        request.env.observer.event(Event::Ended { phase: Phase::Hints, bytes: 0 });
         return Ok(Hinted::NotNeeded(dir, hints.info()));
     }
-    if request.hinted_validity == HintedValidity::Checked && hints.undo.is_none() {
-        request.observer.event(Event::Ended { phase: Phase::Hints, bytes: 0 });
+    if task.validity == HintedValidity::Checked && hints.undo.is_none() {
+        request.env.observer.event(Event::Ended { phase: Phase::Hints, bytes: 0 });
         return Ok(Hinted::NoUndo(at.height));
     }
-    let (workdir, plan, done, provider) = hints.plan(request, &*dir)?;
+    let (workdir, plan, done, provider) = hints.plan(request, task, &*dir)?;
     let identity = &plan.identity;
-    warn_of_missing(request, &*dir, HeightRange::new(1, at.height + 1));
+    warn_of_missing(&request.env, &*dir, HeightRange::new(1, at.height + 1));
     if let Some(unanchored) = hints.unanchored {
-        request.observer.event(Event::Warning(Warning::Unanchored(unanchored)));
+        request.env.observer.event(Event::Warning(Warning::Unanchored(unanchored)));
     }
     let aggregator =
         Aggregator::new(identity.aggregate, &plan.secret, identity.stop_hash, identity.hints);
-    let mut engine = SwiftSync::new(request.params, dir.chain(), aggregator)
+    let mut engine = SwiftSync::new(request.env.params, dir.chain(), aggregator)
         .with_leaves(identity.leaves)
         .with_muhash(identity.muhash);
     let under_hints = |error: SyncError| {
@@ -132,11 +132,11 @@ pub(crate) fn prove<'a>(
         engine = engine.below_hints(spent_later(request, &*dir, above).map_err(under_hints)?);
     }
     let end = request.stop.end(stop.height, dir.chain());
-    if request.connect.is_some() && end > at.height {
+    if request.connect().is_some() && end > at.height {
         let ahead = total(&*dir, at.height + 1..=end);
-        request.observer.event(Event::Ahead(Phase::Connect, ahead));
+        request.env.observer.event(Event::Ahead(Phase::Connect, ahead));
     }
-    request.observer.event(Event::Started(Phase::Blocks));
+    request.env.observer.event(Event::Started(Phase::Blocks));
     let before: u64 = done.iter().map(|done| done.partial.counts.bytes).sum();
     let taking =
         Taking { request, dir: &*dir, workdir: &workdir, plan: &plan, provider: &*provider };
@@ -150,8 +150,8 @@ pub(crate) fn prove<'a>(
     }?;
     let bytes = verdict.counts.bytes - before;
     let coins = Progress { coins_total: verdict.coins.coins, ..Progress::default() };
-    request.observer.event(Event::Ahead(Phase::Coins, coins));
-    request.observer.event(Event::Ended { phase: Phase::Blocks, bytes });
+    request.env.observer.event(Event::Ahead(Phase::Coins, coins));
+    request.env.observer.event(Event::Ended { phase: Phase::Blocks, bytes });
     drop(provider);
     let assumed = u64::from(identity.assumed);
     let run = u64::from(at.height) - assumed;
@@ -181,7 +181,7 @@ impl Taking<'_, '_> {
         let input = |range| provider.segment(range);
         let unseen = plan.identity.unseen;
         let job = Job { request, source: dir, pass, input: &input, unseen };
-        match request.machines {
+        match request.env.machines {
             Some(machines) => {
                 let elsewhere = HintedElsewhere { machines, plan };
                 pass::run(&job, &elsewhere, workdir, &plan.segments, done)
@@ -202,7 +202,7 @@ impl Taking<'_, '_> {
         let assumed = self.plan.identity.assumed;
         // Each thread runs the scripts of the block that it takes.
         let scripts = (assumed < last).then(|| ScriptPool::new(0)).transpose()?;
-        let (params, chain) = (self.request.params, dir.chain());
+        let (params, chain) = (self.request.env.params, dir.chain());
         let judge = JudgeByUndo { params, chain, assumed, scripts };
         let pass = Fully { swiftsync, judge, undo };
         let done = self.segments(&pass, done)?;
@@ -215,17 +215,18 @@ impl Taking<'_, '_> {
 /// any case: by them every rule can be applied. What an earlier start did without goes on without.
 fn undo_of(
     request: &Request<'_>,
+    task: &HintedTask<'_>,
     dir: &dyn ChainSource,
     last: Height,
 ) -> Result<Option<Box<dyn UndoSource>>, SyncError> {
-    let wanted = request.connect.is_some()
-        && matches!(request.hinted_validity, HintedValidity::Anchored | HintedValidity::Checked)
-        && request.aggregate == AggregateKind::Sha256;
-    let earlier = Workdir::read_plan(request.workdir)?.map(|plan| plan.identity.aggregate);
+    let wanted = task.connect.is_some()
+        && matches!(task.validity, HintedValidity::Anchored | HintedValidity::Checked)
+        && task.aggregate == AggregateKind::Sha256;
+    let earlier = Workdir::read_plan(request.env.workdir)?.map(|plan| plan.identity.aggregate);
     if !wanted || earlier.is_some_and(|earlier| earlier != AggregateKind::Coins) || last == 0 {
         return Ok(None);
     }
-    let undo = dir.undo(last, &request.search())?;
+    let undo = dir.undo(last, &request.env.search())?;
     if undo.is_some() && last_assumed(request, dir, last) < last {
         // Without scripts nothing would vouch for blocks, as without undo data.
         script_verifier().map_err(ScriptPoolError::from)?;
@@ -238,14 +239,14 @@ fn undo_of(
 /// gone through.
 fn chain_and_hints<'a>(
     request: &'a Request<'_>,
-    input: &HintsInput,
+    task: &HintedTask<'_>,
 ) -> Result<(Arc<dyn ChainSource + 'a>, Hints), SyncError> {
     // No peers are looked for because of hints that are good for nothing.
     let first = matches!(request.source, Source::Peers(_));
-    let early = first.then(|| ReadHints::open(request, input)).transpose()?;
+    let early = first.then(|| ReadHints::open(request, &task.hints)).transpose()?;
     let mut dir = headers(request, None)?;
-    request.observer.event(Event::Started(Phase::Hints));
-    let read = early.map_or_else(|| ReadHints::open(request, input), Ok)?;
+    request.env.observer.event(Event::Started(Phase::Hints));
+    let read = early.map_or_else(|| ReadHints::open(request, &task.hints), Ok)?;
     let is_short = |error: &SyncError| match error {
         SyncError::Invalid(InvalidError::ChainTooShort { .. })
         | SyncError::Invalid(InvalidError::BaseNotOnChain { .. })
@@ -258,10 +259,10 @@ fn chain_and_hints<'a>(
         let height = last_under_hints(request, dir, stop)?;
         let hash = dir.chain().hash(height).copied().unwrap_or_default();
         let last = KnownBlock { height, hash };
-        let undo = undo_of(request, dir, height)?;
+        let undo = undo_of(request, task, dir, height)?;
         let unanchored = match &undo {
             Some(_) => None,
-            None => expect_anchored(request, dir.chain(), last)?,
+            None => expect_anchored(request.env.params, task, dir.chain(), last)?,
         };
         Ok((stop, last, unanchored, undo))
     };
@@ -279,7 +280,7 @@ fn chain_and_hints<'a>(
                 placed = place(&*dir);
             }
         }
-        request.observer.event(Event::Started(Phase::Hints));
+        request.env.observer.event(Event::Started(Phase::Hints));
     }
     let (stop, last, unanchored, undo) = placed?;
     Ok((dir, Hints { read, stop, last, unanchored, undo }))
@@ -297,7 +298,7 @@ impl ReadHints {
         Ok(match input {
             HintsInput::File(path, options) => Self::File(FileHints::open(path, options)?),
             HintsInput::Snapshot(path) => {
-                let header = snapshot_header(path, request.params.network)?;
+                let header = snapshot_header(path, request.env.params.network)?;
                 Self::Snapshot(path.clone(), header.base_hash)
             }
         })
@@ -353,22 +354,23 @@ impl Hints {
     fn plan<'a, 'r: 'a>(
         &'a self,
         request: &'r Request<'_>,
+        task: &HintedTask<'_>,
         dir: &dyn ChainSource,
     ) -> Result<Planned<'a, 'r>, SyncError> {
         let (stop, last) = (self.stop, self.last.height);
-        let earlier = Workdir::read_plan(request.workdir)?;
-        let connects = earlier.is_none() && Record::read(request.workdir)?.is_some();
+        let earlier = Workdir::read_plan(request.env.workdir)?;
+        let connects = earlier.is_none() && Record::read(request.env.workdir)?.is_some();
         if connects || earlier.as_ref().is_some_and(|plan| plan.identity.hints == NO_HINTS) {
-            return Err(request.other_run("without hints"));
+            return Err(request.env.other_run("without hints"));
         }
         let mut identity = RunIdentity {
-            network: request.params.network,
+            network: request.env.params.network,
             stop: stop.height,
             stop_hash: stop.hash,
             hints: earlier.as_ref().map_or([0; 32], |plan| plan.identity.hints),
             aggregate: match self.undo {
                 Some(_) => AggregateKind::Coins,
-                None => request.aggregate,
+                None => task.aggregate,
             },
             assumed: self.undo.as_ref().map_or(0, |_| self.assumed(request, dir, earlier.as_ref())),
             unseen: pass::leave_witnesses(
@@ -383,16 +385,16 @@ impl Hints {
         };
         // All but the hints can be compared before they are read.
         expect_same(request, earlier.as_ref(), &identity)?;
-        Workdir::clear_scratch(request.workdir)?;
-        let segments = pass::segments(request, dir, earlier.as_ref(), last, request.threads);
+        Workdir::clear_scratch(request.env.workdir)?;
+        let segments = pass::segments(request, dir, earlier.as_ref(), last, request.env.threads);
         let Opened { provider, sha256, bytes } = self.provider(request, &segments)?;
         identity.hints = sha256;
         expect_same(request, earlier.as_ref(), &identity).or_else(|other| {
             // What these hints put into the folder is of no use to its run.
-            Workdir::clear_scratch(request.workdir)?;
+            Workdir::clear_scratch(request.env.workdir)?;
             Err(other)
         })?;
-        request.observer.event(Event::Ended { phase: Phase::Hints, bytes });
+        request.env.observer.event(Event::Ended { phase: Phase::Hints, bytes });
         let (workdir, plan, done) =
             pass::begin_or_go_on::<SwiftSync>(request, earlier, identity, segments)?;
         Ok((workdir, plan, done, provider))
@@ -423,13 +425,13 @@ impl Hints {
                 let wanted = Wanted {
                     base: KnownBlock { height: self.stop.height, hash: *base },
                     segments,
-                    memory_bytes: request.memory_bytes / 4,
-                    threads: request.threads,
+                    memory_bytes: request.env.memory_bytes / 4,
+                    threads: request.env.threads,
                 };
-                let pass = SnapshotHints::read(path, &wanted, request.workdir, &mut |coins| {
+                let pass = SnapshotHints::read(path, &wanted, request.env.workdir, &mut |coins| {
                     let progress = Progress { coins, ..Progress::default() };
-                    request.observer.event(Event::Progress(Phase::Hints, progress));
-                    stop_if_interrupted(request.interrupt)
+                    request.env.observer.event(Event::Progress(Phase::Hints, progress));
+                    stop_if_interrupted(request.env.interrupt)
                 })?;
                 let provider = Box::new(pass.hints);
                 Ok(Opened { provider, sha256: pass.sha256, bytes: pass.bytes })

@@ -26,7 +26,7 @@ use crate::error::{IoError, NoWayOn, SyncError, UsageError};
 use crate::machines::ProvenElsewhere;
 use crate::pass::{self, Job, Threads, expect_same, last_assumed};
 use crate::progress::{Event, Phase};
-use crate::request::{OutputKind, ProofsInput, Request, Scripts};
+use crate::request::{OutputKind, ProofsInput, ProvenTask, Request, Scripts};
 use crate::sink::forest::draft_roots;
 use crate::source::ChainSource;
 use crate::workdir::plan::{Plan, RunIdentity};
@@ -49,26 +49,30 @@ pub(crate) struct Validated {
 }
 
 /// Validates all blocks up to where the run ends, and writes the roots.
-pub(crate) fn run(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Validated, SyncError> {
+pub(crate) fn run(
+    request: &Request<'_>,
+    task: &ProvenTask,
+    dir: &dyn ChainSource,
+) -> Result<Validated, SyncError> {
     expect_no_set(request)?;
     let height = request.stop.end_in(dir)?;
     if height == 0 {
         return Err(SyncError::Usage(UsageError::NothingToDo));
     }
-    request.observer.event(Event::Started(Phase::Hints));
-    let told = Told::open(request, dir, height)?;
+    request.env.observer.event(Event::Started(Phase::Hints));
+    let told = Told::open(request, &task.proofs, dir, height)?;
     let (workdir, plan, done) = begin(request, dir, &told, height)?;
-    request.observer.event(Event::Ended { phase: Phase::Hints, bytes: told.bytes });
+    request.env.observer.event(Event::Ended { phase: Phase::Hints, bytes: told.bytes });
     let assumed = plan.identity.assumed;
     // Each thread runs the scripts of the block that it takes; where machines share the run, they do.
-    let runs_scripts = assumed < height && request.machines.is_none();
+    let runs_scripts = assumed < height && request.env.machines.is_none();
     let scripts = runs_scripts.then(|| ScriptPool::new(0)).transpose()?;
-    request.observer.event(Event::Started(Phase::Blocks));
+    request.env.observer.event(Event::Started(Phase::Blocks));
     let before: u64 = done.iter().map(|done| done.partial.counts.bytes).sum();
-    let pass = Utreexo::new(request.params, dir.chain(), assumed, scripts);
+    let pass = Utreexo::new(request.env.params, dir.chain(), assumed, scripts);
     let input = |range| told.from.range(range).map_err(|what| no_roots(range, &what));
     let job = Job { request, source: dir, pass: &pass, input: &input, unseen: 0 };
-    let done = match request.machines {
+    let done = match request.env.machines {
         None => pass::run(&job, &Threads, &workdir, &plan.segments, done),
         Some(machines) => {
             let roots = |range| told.from.roots(range);
@@ -79,7 +83,7 @@ pub(crate) fn run(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Valida
     let done = done.map_err(|error| with_reason(request, error, height))?;
     let verdict = conclude(&pass, &workdir, &done, height)?;
     let bytes = verdict.counts.bytes - before;
-    request.observer.event(Event::Ended { phase: Phase::Blocks, bytes });
+    request.env.observer.event(Event::Ended { phase: Phase::Blocks, bytes });
     write_roots(request, &verdict)?;
     let stop = KnownBlock { height, hash: plan.identity.stop_hash };
     let (run, assumed) = (u64::from(height - assumed), u64::from(assumed));
@@ -127,26 +131,29 @@ impl<'a> Told<'a> {
     /// Files, or peers, that tell of the blocks from 1 to `stop`.
     fn open(
         request: &Request<'a>,
+        proofs: &'a ProofsInput,
         dir: &'a dyn ChainSource,
         stop: Height,
     ) -> Result<Self, SyncError> {
-        let (network, chain) = (request.params.network, dir.chain());
-        match &request.proofs {
-            None => Err(SyncError::Usage(UsageError::NoProofs)),
-            Some(ProofsInput::Folder(folder)) => {
+        let (network, chain) = (request.env.params.network, dir.chain());
+        match proofs {
+            ProofsInput::Folder(folder) => {
                 let files = ProofFiles::open(folder, network, chain, stop)?;
                 let (ranges, id, bytes) = (files.heights(), files.id(), files.bytes());
                 Ok(Self { from: Teller::Files(files), ranges, id, bytes })
             }
-            Some(ProofsInput::Peers(peers)) => {
-                let asking =
-                    Asking { network, observer: request.observer, interrupt: request.interrupt };
-                let from = match request.machines {
+            ProofsInput::Peers(peers) => {
+                let asking = Asking {
+                    network,
+                    observer: request.env.observer,
+                    interrupt: request.env.interrupt,
+                };
+                let from = match request.env.machines {
                     None => Teller::Peers(Box::new(PeerProofs::connect(peers, asking, chain)?)),
                     Some(_) => Teller::Elsewhere,
                 };
                 let blocks = HeightRange::new(1, stop + 1);
-                let ranges = pass::divided(request, dir, blocks, request.threads);
+                let ranges = pass::divided(request, dir, blocks, request.env.threads);
                 Ok(Self { from, ranges, id: PeerProofs::id(), bytes: 0 })
             }
         }
@@ -176,13 +183,13 @@ fn begin<'a>(
     told: &Told<'_>,
     stop: Height,
 ) -> Result<Planned<'a>, SyncError> {
-    let earlier = Workdir::read_plan(request.workdir)?;
-    if earlier.is_none() && Record::read(request.workdir)?.is_some() {
-        return Err(request.other_run("by another engine"));
+    let earlier = Workdir::read_plan(request.env.workdir)?;
+    if earlier.is_none() && Record::read(request.env.workdir)?.is_some() {
+        return Err(request.env.other_run("by another engine"));
     }
     let now = last_assumed(request, dir, stop);
     let identity = RunIdentity {
-        network: request.params.network,
+        network: request.env.params.network,
         stop,
         stop_hash: dir.chain().hash(stop).copied().unwrap_or_default(),
         hints: told.id,
@@ -195,17 +202,17 @@ fn begin<'a>(
         muhash: false,
     };
     if earlier.as_ref().is_some_and(|plan| plan.identity.hints != identity.hints) {
-        return Err(request.other_run("by other ranges of proofs, or by another engine"));
+        return Err(request.env.other_run("by other ranges of proofs, or by another engine"));
     }
     expect_same(request, earlier.as_ref(), &identity)?;
-    Workdir::clear_scratch(request.workdir)?;
+    Workdir::clear_scratch(request.env.workdir)?;
     pass::begin_or_go_on::<Utreexo<'a>>(request, earlier, identity, told.ranges.clone())
 }
 
 /// A block that breaks a rule by itself ends the run: the proofs reach over it. A wait for a peer that was interrupted
 /// is no failure.
 fn with_reason(request: &Request<'_>, error: SyncError, stop: Height) -> SyncError {
-    let interrupted = request.interrupt.load(Ordering::Relaxed);
+    let interrupted = request.env.interrupt.load(Ordering::Relaxed);
     if interrupted && matches!(error, SyncError::Io(IoError::Proofs { .. })) {
         return SyncError::Interrupted;
     }

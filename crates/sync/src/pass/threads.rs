@@ -45,9 +45,9 @@ where
         take: &mut Take<'_, P>,
     ) -> Result<(), SyncError> {
         let (next, halt) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let supply = Supply::of(job.request, job.source, job.unseen);
+        let supply = Supply::of(&job.request.env, job.source, job.unseen);
         let shared = Shared { job, todo, next, halt, supply, counters };
-        let threads = job.request.threads;
+        let threads = job.request.env.threads;
         let workers = job.source.fetchers(threads).min(todo.len());
         std::thread::scope(|scope| {
             let mut failure = Failure::default();
@@ -125,7 +125,7 @@ where
             self.counters.add(Work { blocks: 1, bytes, ..Work::default() });
             self.counters.add_weight(weight(self.job.source, height));
         };
-        self.job.request.observer.event(Event::Segment(range, SegmentState::Begun));
+        self.job.request.env.observer.event(Event::Segment(range, SegmentState::Begun));
         let input = (self.job.input)(range)?;
         let done = do_segment(pass, input, range, &self.supply, walker, &each)?;
         let Some(finished) = done else { return Ok(None) };

@@ -7,8 +7,6 @@
 //! too, where its scripts are run or its undo data is kept: 244 MB for the worst there could be, less what the
 //! cache can give up for it.
 
-use crate::request::{Request, Source};
-
 /// The parts of a run's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
@@ -41,14 +39,6 @@ const COINS_BYTES_MIN: u64 = 96 << 20;
 const COINS_BYTES_WHOLE: u64 = 128 << 20;
 
 impl Memory {
-    /// Divides the memory of a run.
-    pub fn of(request: &Request<'_>) -> Self {
-        match request.source {
-            Source::Files { .. } => Self::with_files(request.memory_bytes, request.threads),
-            Source::Peers(_) => Self::with_peers(request.memory_bytes),
-        }
-    }
-
     /// Divides `bytes` for a run whose blocks so many threads read from files.
     pub fn with_files(bytes: u64, threads: usize) -> Self {
         Self::divide(bytes, threads as u64 * Self::reader_bytes(bytes, threads))
@@ -57,6 +47,11 @@ impl Memory {
     /// Divides `bytes` for a run whose blocks come from peers.
     pub fn with_peers(bytes: u64) -> Self {
         Self::divide(bytes, (bytes / 8).clamp(8 << 20, 128 << 20))
+    }
+
+    /// The part for blocks of a run's `bytes`.
+    pub fn blocks_bytes(bytes: u64) -> u64 {
+        (bytes / 8).clamp(BLOCKS_BYTES_MIN, 64 << 20)
     }
 
     /// What each of so many threads that read files reads at once.
@@ -73,7 +68,7 @@ impl Memory {
 
     fn divide(bytes: u64, incoming_bytes: u64) -> Self {
         let store_bytes = (bytes / 8).min(64 << 20);
-        let blocks_bytes = (bytes / 8).clamp(BLOCKS_BYTES_MIN, 64 << 20);
+        let blocks_bytes = Self::blocks_bytes(bytes);
         let others = store_bytes + blocks_bytes + incoming_bytes;
         let rest = bytes.saturating_sub(others);
         let coins_bytes = rest - rest.saturating_sub(COINS_BYTES_WHOLE) / 6;

@@ -10,7 +10,9 @@ use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::error::{IoError, SyncError, UsageError};
 use crate::folder::at;
 use crate::progress::{Event, Observer};
-use crate::request::{HintedValidity, HintsInput, Output, OutputKind, Request, Stop};
+use crate::request::{
+    HintedTask, HintedValidity, HintsInput, Output, OutputKind, Request, RunEnv, Stop, Task,
+};
 use crate::runs::EachRecord;
 use crate::sink::put::{Put, Records, SetMuHash, Sinks, put_set};
 use crate::sink::{SetInfo, SnapshotSink};
@@ -30,7 +32,7 @@ pub(super) fn write(
     known: &Put,
     records: impl FnOnce(&mut EachRecord<'_>) -> Result<(), SyncError>,
 ) -> Result<Option<Roots>, SyncError> {
-    let options = request.connect.as_ref().ok_or(SyncError::Usage(UsageError::NothingToConnect))?;
+    let options = request.expect_connect()?;
     let outputs = request.outputs.iter().filter(|output| output.kind != OutputKind::Snapshot);
     let outputs: Vec<Output> = outputs.cloned().collect();
     if outputs.is_empty() {
@@ -46,37 +48,35 @@ pub(super) fn write(
     let sinks: Sinks<'_> = vec![Box::new(SnapshotSink::create(&folder, SET, set)?)];
     let muhash = SetMuHash::Known(known.muhash);
     put_set(request, set, sinks, muhash, 0, Records::given(records))?;
+    let (storage, observer) = (DirStorage::private(&work), OfSecondPass(request.env.observer));
     let pass = Request {
-        hints: Some(HintsInput::Snapshot(options.hints_folder.join(SET))),
-        proofs: None,
-        aggregate: AggregateKind::Sha256,
-        // These blocks were connected, or the run said of its own hints what there is to say.
-        hinted_validity: HintedValidity::NotAsked,
-        connect: None,
+        source: request.source.clone(),
+        task: Task::Hinted(HintedTask {
+            hints: HintsInput::Snapshot(options.hints_folder.join(SET)),
+            aggregate: AggregateKind::Sha256,
+            // These blocks were connected, or the run said of its own hints what there is to say.
+            validity: HintedValidity::NotAsked,
+            connect: None,
+        }),
         stop: Stop::AtHints,
         follow: false,
-        workdir: &DirStorage::private(&work),
         outputs: &outputs,
         folders: &[],
         muhash: false,
-        source: request.source.clone(),
-        observer: &OfSecondPass(request.observer),
-        bridge: None,
-        machines: None,
-        ..*request
+        env: RunEnv { workdir: &storage, observer: &observer, machines: None, ..request.env },
     };
     let run_pass = || {
         // It is to choose the chain that this run ended with.
-        let invalid = InvalidBlocks::read(request.workdir, request.params.network)?;
+        let invalid = InvalidBlocks::read(request.env.workdir, request.env.params.network)?;
         if !invalid.all().is_empty() {
-            invalid.write(pass.workdir, request.params.network)?;
+            invalid.write(pass.env.workdir, request.env.params.network)?;
         }
         run(&pass)
     };
     let outcome = match run_pass() {
         Err(SyncError::Usage(UsageError::OtherRun { .. })) => {
             // An earlier start came here with a set further down, which is not asked for any more.
-            discard_progress(pass.workdir)?;
+            discard_progress(pass.env.workdir)?;
             run_pass()?
         }
         done => done?,

@@ -10,7 +10,7 @@ use crate::error::{IoError, SyncError};
 use crate::folder::{BlocksRead, FolderDraft, FolderOutput, WrittenFolder, at};
 use crate::progress::{Event, Observer, Phase, Progress, stop_if_interrupted};
 use crate::random::random_bytes;
-use crate::request::Request;
+use crate::request::RunEnv;
 use crate::taker::Taker;
 use apus_chain::{BlockHash, OutPoint, Txid, write_compact_size};
 use apus_datadir::chainstate::{
@@ -88,7 +88,7 @@ impl<'a> Tables<'a> {
 
     /// Reads all of it back and compares, then asks for some of it.
     pub(super) fn check(&mut self, whole: &Whole<'_>) -> Result<(), SyncError> {
-        let Request { threads, observer, interrupt, .. } = *whole.request;
+        let RunEnv { threads, observer, interrupt, .. } = *whole.env;
         let mut sample = CoinSample::new();
         let mut draw = |outpoint, coin: &[u8]| sample.take(outpoint, coin);
         let (read, found) = ReadBack::drawing(
@@ -294,8 +294,8 @@ pub(super) fn publish(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::testing::request;
-    use apus_chain::{BlockHash, Network};
+    use crate::progress::Silent;
+    use apus_chain::{BlockHash, Network, Params};
     use apus_testkit::storage::CrashStorage;
     use std::fs;
     use std::path::PathBuf;
@@ -354,8 +354,8 @@ mod tests {
         hash.put_records(&records).unwrap();
         let hash_serialized_3 = hash.finish();
         let (storage, interrupt) = (CrashStorage::new(), AtomicBool::new(false));
-        let request = request(&storage, &interrupt);
-        let whole = Whole { request: &request, set: set(BASE, &COINS), hash_serialized_3 };
+        let env = RunEnv::new(Params::of(Network::Regtest), &storage, &Silent, &interrupt);
+        let whole = Whole { env: &env, set: set(BASE, &COINS), hash_serialized_3 };
         let checked = tables.check(&whole);
         let expected = if checked.is_ok() { 4 } else { 0 };
         assert_eq!((tables.coins_read_back(), tables.coins_looked_up()), (expected, expected));

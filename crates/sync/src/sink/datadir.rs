@@ -79,7 +79,7 @@ impl<'a> DatadirSink<'a> {
     ) -> Result<Self, SyncError> {
         let wanted = SyncError::Usage(UsageError::NoUndo);
         let DraftWithBlocks { draft, blocks } = with_blocks.ok_or(wanted)?;
-        let index = index_folder(draft.folder(), request.params.network);
+        let index = index_folder(draft.folder(), request.env.params.network);
         for folder in [&index, place.folder()] {
             begin_folder(folder)?;
         }
@@ -101,7 +101,7 @@ impl<'a> DatadirSink<'a> {
 
     fn write_index(&mut self, set: SetInfo) -> Result<(), SyncError> {
         let (request, dir) = (self.request, self.dir);
-        let params = request.params;
+        let params = request.env.params;
         let folder = DirStorage::new(index_folder(self.draft.folder(), params.network));
         let count = set.height + 1;
         let found = dir.chain().hash(set.height).copied().unwrap_or_default();
@@ -120,7 +120,7 @@ impl<'a> DatadirSink<'a> {
                 let lacks = |height: &Height| !self.blocks.has_undo(&hash(*height));
                 self.first = (0..count).rev().find(lacks).map_or(0, |last| last + 1);
                 let genesis = (params.genesis_header.to_bytes(), 1);
-                take_ranges(Phase::Index, request, dir, &dir.not_counted(set.height))?;
+                take_ranges(Phase::Index, &request.env, dir, &dir.not_counted(set.height))?;
                 let heads = dir.heads(set.height, &mut |height| self.reached(height, set))?;
                 let at = &mut |height: Height| match height.checked_sub(1) {
                     _ if height >= self.first => ChainBlock::Stored(hash(height)),
@@ -144,8 +144,8 @@ impl<'a> DatadirSink<'a> {
     fn reached(&self, height: Height, set: SetInfo) -> Result<(), SourceError> {
         let (blocks, blocks_total) = (u64::from(height), u64::from(set.height));
         let progress = Progress { blocks, blocks_total, ..Progress::default() };
-        self.request.observer.event(Event::Progress(Phase::Index, progress));
-        match self.request.interrupt.load(Ordering::Relaxed) {
+        self.request.env.observer.event(Event::Progress(Phase::Index, progress));
+        match self.request.env.interrupt.load(Ordering::Relaxed) {
             true => Err(SourceError::Interrupted),
             false => Ok(()),
         }
@@ -188,7 +188,7 @@ impl CoinSink for DatadirSink<'_> {
             tx_counts: (self.kept == DatadirBlocks::Last).then_some(&self.tx_counts),
             whole: true,
         };
-        let folder = blocks_folder(self.draft.folder(), request.params.network);
+        let folder = blocks_folder(self.draft.folder(), request.env.params.network);
         let spent = |height: Height| Some(self.blocks.stored(chain.hash(height)?).ok()?.spent);
         let (last, count) = (set.height, set.transactions);
         self.blocks_read_back =

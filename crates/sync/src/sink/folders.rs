@@ -18,7 +18,7 @@ pub fn places(request: &Request<'_>) -> Vec<DirStorage> {
         DirStorage::new(match output.kind {
             FolderKind::Chainstate => draft,
             FolderKind::Datadir(_) | FolderKind::KeptDatadir => {
-                chainstate_folder(&draft, request.params.network)
+                chainstate_folder(&draft, request.env.params.network)
             }
         })
     };

@@ -13,7 +13,7 @@ pub use sorted::SortedLeaves;
 use super::Draft;
 use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
-use crate::request::Request;
+use crate::request::RunEnv;
 use apus_storage::{Storage, StorageFile};
 use apus_utreexo::{Fragment, FragmentError, LiveLeaf, Roots};
 use std::panic::resume_unwind;
@@ -36,21 +36,21 @@ pub trait Parts: Sync {
 }
 
 /// The roots that the leaves of all parts lead to.
-pub fn roots(request: &Request<'_>, parts: &dyn Parts) -> Result<Roots, SyncError> {
-    request.observer.event(Event::Started(Phase::Forest));
+pub fn roots(env: &RunEnv<'_>, parts: &dyn Parts) -> Result<Roots, SyncError> {
+    env.observer.event(Event::Started(Phase::Forest));
     let (next, halt, bytes) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicU64::new(0));
-    let growing = Growing { request, parts, next, halt, bytes };
+    let growing = Growing { env, parts, next, halt, bytes };
     let fragments = growing.run(parts.bytes())?;
     let mut whole = Fragment::new(0).map_err(too_many)?;
     fragments.iter().try_for_each(|part| whole.append(part)).map_err(too_many)?;
     let bytes = growing.bytes.into_inner();
-    request.observer.event(Event::Ended { phase: Phase::Forest, bytes });
+    env.observer.event(Event::Ended { phase: Phase::Forest, bytes });
     Ok(whole.roots().unwrap_or_default())
 }
 
 /// What the threads share.
 pub struct Growing<'a> {
-    request: &'a Request<'a>,
+    env: &'a RunEnv<'a>,
     parts: &'a dyn Parts,
     /// The first part that no thread has claimed.
     next: AtomicUsize,
@@ -65,7 +65,7 @@ type Numbered = Vec<(usize, Fragment)>;
 impl Growing<'_> {
     /// The fragments of all parts, in their order.
     fn run(&self, bytes_total: u64) -> Result<Vec<Fragment>, SyncError> {
-        let workers = self.request.threads.min(self.parts.count());
+        let workers = self.env.threads.min(self.parts.count());
         let mut fragments = std::thread::scope(|scope| {
             let (alive, ended) = sync_channel::<()>(0);
             let spawn = |_| {
@@ -85,7 +85,7 @@ impl Growing<'_> {
             while ended.recv_timeout(PROGRESS_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 let bytes = self.bytes.load(Ordering::Relaxed);
                 let progress = Progress { bytes, bytes_total, ..Progress::default() };
-                self.request.observer.event(Event::Progress(Phase::Forest, progress));
+                self.env.observer.event(Event::Progress(Phase::Forest, progress));
             }
             let ended = threads
                 .into_iter()
@@ -124,7 +124,7 @@ impl Growing<'_> {
     fn go_on(&self) -> Result<(), SyncError> {
         match self.halt.load(Ordering::Relaxed) {
             true => Err(SyncError::Interrupted),
-            false => stop_if_interrupted(self.request.interrupt),
+            false => stop_if_interrupted(self.env.interrupt),
         }
     }
 }

@@ -62,7 +62,7 @@ impl CoinSink for KeptSink<'_> {
 
     fn index(&mut self, whole: &Whole<'_>) -> Result<(), SyncError> {
         let (dir, last) = (self.dir, whole.set.height);
-        take_missing(self.request, dir, &dir.not_kept(last))?;
+        take_missing(&self.request.env, dir, &dir.not_kept(last))?;
         self.kept = dir.complete(last)?;
         // All the way up to the draft, which is synced when it gets its name.
         sync_folder(&self.kept()?.folder)?;

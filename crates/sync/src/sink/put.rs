@@ -10,7 +10,7 @@ use crate::engines::swiftsync::{CoinTotals, Verdict};
 use crate::error::{InvalidError, IoError, SyncError};
 use crate::folder::WrittenFolder;
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
-use crate::request::{Output, OutputKind, Request};
+use crate::request::{Output, OutputKind, Request, RunEnv};
 use crate::runs::{Coins, EachRecord, MergeBudget, merge_runs};
 use crate::sink::forest::{SegmentLeaves, draft_roots, roots};
 use crate::sink::set_hash::hash_set;
@@ -41,7 +41,7 @@ pub fn write_out(
 ) -> Result<(SetInfo, Put), SyncError> {
     let bytes = coins.iter().map(|run| run.bytes).sum();
     let set = SetInfo {
-        network: request.params.network,
+        network: request.env.params.network,
         height: identity.stop,
         base: identity.stop_hash,
         coins: verdict.coins.coins,
@@ -50,7 +50,7 @@ pub fn write_out(
     };
     let places = folders::places(request);
     let mut sinks = folders::sinks(request, dir, set, &places, None)?;
-    let forest = leaves.map(|leaves| roots(request, &leaves));
+    let forest = leaves.map(|leaves| roots(&request.env, &leaves));
     let forest =
         forest.transpose().inspect_err(|error| forget_damaged(workdir.storage(), error))?;
     let mut drafts = Vec::new();
@@ -102,13 +102,13 @@ fn draft_hints<'a>(
 
 /// Gives the records of all runs to `each`, in the order of a snapshot.
 pub fn merge_all(
-    request: &Request<'_>,
+    env: &RunEnv<'_>,
     runs: Vec<RunInfo>,
     each: &mut EachRecord<'_>,
 ) -> Result<(), SyncError> {
-    let budget = MergeBudget::new(request.memory_bytes / 2);
-    let go_on = || stop_if_interrupted(request.interrupt);
-    merge_runs::<Coins>(request.workdir, runs, budget, &go_on, each)
+    let budget = MergeBudget::new(env.memory_bytes / 2);
+    let go_on = || stop_if_interrupted(env.interrupt);
+    merge_runs::<Coins>(env.workdir, runs, budget, &go_on, each)
 }
 
 /// Where the records of a set come from, in the order of a snapshot.
@@ -129,7 +129,7 @@ impl<'r> Records<'r> {
 
     fn give(self, request: &Request<'_>, each: &mut EachRecord<'_>) -> Result<(), SyncError> {
         match self {
-            Self::Runs(runs) => merge_all(request, runs, each),
+            Self::Runs(runs) => merge_all(&request.env, runs, each),
             Self::Given(give) => give(each),
         }
     }
@@ -189,7 +189,7 @@ pub fn put_set(
     bytes: u64,
     records: Records<'_>,
 ) -> Result<Put, SyncError> {
-    request.observer.event(Event::Started(Phase::Coins));
+    request.env.observer.event(Event::Started(Phase::Coins));
     let KnownOfSet { muhash, hashed } = known.into();
     let mut computed = match muhash {
         SetMuHash::Known(_) => None,
@@ -199,14 +199,14 @@ pub fn put_set(
         Some(hashed) if sinks.is_empty() && computed.is_none() => hashed,
         _ => match records {
             Records::Runs(runs) if sinks.is_empty() && computed.is_none() => {
-                hash_set(request, runs, bytes)?
+                hash_set(&request.env, runs, bytes)?
             }
             records => {
                 let mut hash = HashSink::default();
                 let give = |each: &mut EachRecord<'_>| records.give(request, each);
                 let total =
                     Progress { bytes_total: bytes, coins_total: set.coins, ..Progress::default() };
-                hand_out(request, total, &mut hash, &mut sinks, computed.as_mut(), give)?;
+                hand_out(&request.env, total, &mut hash, &mut sinks, computed.as_mut(), give)?;
                 Hashed { coins: hash.coins(), hash_serialized_3: hash.finish() }
             }
         },
@@ -214,7 +214,7 @@ pub fn put_set(
     if coins != set.coins {
         return Err(SyncError::Io(IoError::CoinCount { written: coins, kept: set.coins }));
     }
-    match request.params.assumeutxo_for(&set.base) {
+    match request.env.params.assumeutxo_for(&set.base) {
         Some(known) if known.hash_serialized != hash_serialized_3 => {
             let found = UtxoSetHash(hash_serialized_3);
             let known = UtxoSetHash(known.hash_serialized);
@@ -231,7 +231,7 @@ pub fn put_set(
         (SetMuHash::Known(muhash), None) => (muhash, CoinTotals::default()),
         (SetMuHash::Compute, None) => unreachable!("it was computed"),
     };
-    let folders = publish(&Whole { request, set, hash_serialized_3 }, sinks, bytes)?;
+    let folders = publish(&Whole { env: &request.env, set, hash_serialized_3 }, sinks, bytes)?;
     Ok(Put { hash_serialized_3, muhash, totals, folders, utreexo: None })
 }
 
@@ -242,7 +242,7 @@ fn publish(
     mut sinks: Sinks<'_>,
     bytes: u64,
 ) -> Result<Vec<WrittenFolder>, SyncError> {
-    let observer = whole.request.observer;
+    let observer = whole.env.observer;
     sinks.iter_mut().try_for_each(|sink| sink.seal())?;
     let mut phase = Event::Ended { phase: Phase::Coins, bytes };
     if sinks.iter().any(|sink| sink.indexes()) {
@@ -277,7 +277,7 @@ fn publish(
 
 /// Hands records to the hashes and all sinks, in batches.
 pub(super) fn hand_out(
-    request: &Request<'_>,
+    env: &RunEnv<'_>,
     mut progress: Progress,
     hash: &mut HashSink,
     sinks: &mut Sinks<'_>,
@@ -286,7 +286,7 @@ pub(super) fn hand_out(
 ) -> Result<(), SyncError> {
     let coins = hash.counter();
     std::thread::scope(|scope| {
-        let apart = request.threads > 1;
+        let apart = env.threads > 1;
         let mut takers = vec![Taker::new("coins", scope, apart, |batch| hash.put_records(batch))?];
         if !sinks.is_empty() {
             let put = |batch: &[u8]| sinks.iter_mut().try_for_each(|sink| sink.put_records(batch));
@@ -301,8 +301,8 @@ pub(super) fn hand_out(
             progress.coins = coins.get();
             let whole = Arc::new(std::mem::replace(batch, Vec::with_capacity(batch.capacity())));
             takers.iter_mut().try_for_each(|taker| taker.take(&whole))?;
-            request.observer.event(Event::Progress(Phase::Coins, progress));
-            stop_if_interrupted(request.interrupt)
+            env.observer.event(Event::Progress(Phase::Coins, progress));
+            stop_if_interrupted(env.interrupt)
         };
         give(&mut |record| {
             batch.extend_from_slice(record);

@@ -34,13 +34,13 @@ pub fn read_blocks_back(
 ) -> Result<BlocksRead, SyncError> {
     let written = WrittenBlocks {
         folder,
-        params: request.params,
+        params: request.env.params,
         blocks: last + 1,
         holds,
-        context: &|height| context(request.params, chain, request.verifier, height),
+        context: &|height| context(request.env.params, chain, request.env.verifier, height),
         spent: Some(spent),
     };
-    let mut go_on = |_| match request.interrupt.load(Ordering::Relaxed) {
+    let mut go_on = |_| match request.env.interrupt.load(Ordering::Relaxed) {
         true => ControlFlow::Break(()),
         false => ControlFlow::Continue(()),
     };
@@ -74,9 +74,9 @@ pub fn complete(
         return Ok(());
     }
     let Some(kept) = dir.complete(set.height)? else { return Ok(()) };
-    request.observer.event(Event::Started(Phase::CheckBlocks));
+    request.env.observer.event(Event::Started(Phase::CheckBlocks));
     let found = read_kept_back(request, dir, &kept, set)?;
-    request.observer.event(Event::Ended { phase: Phase::CheckBlocks, bytes: found.bytes });
+    request.env.observer.event(Event::Ended { phase: Phase::CheckBlocks, bytes: found.bytes });
     let beside = folders.iter_mut().find(|folder| folder.kind == FolderKind::Chainstate);
     if let Some(beside) = beside {
         beside.blocks_read_back = found;
@@ -139,7 +139,7 @@ struct Parts<'p, 'r, 'a> {
 fn check_parts(request: &Request<'_>, all: &BlocksReadBack<'_>) -> Result<PartRead, SyncError> {
     let (next, state) = (AtomicUsize::new(0), Mutex::default());
     let parts = Parts { request, all, next, state };
-    let more = request.threads.min(all.parts()).saturating_sub(1);
+    let more = request.env.threads.min(all.parts()).saturating_sub(1);
     std::thread::scope(|scope| {
         for _ in 0..more {
             let thread = std::thread::Builder::new().name("read-back".to_owned());
@@ -166,7 +166,7 @@ impl Parts<'_, '_, '_> {
             let checked = self.all.check(part, &mut reader);
             let checked = checked.map_err(|error| failure(self.request, error)).and_then(|found| {
                 self.add(found);
-                stop_if_interrupted(self.request.interrupt)
+                stop_if_interrupted(self.request.env.interrupt)
             });
             if let Err(error) = checked {
                 self.fail(part, error);
@@ -187,7 +187,7 @@ impl Parts<'_, '_, '_> {
             bytes_total: self.all.bytes(),
             ..Progress::default()
         };
-        self.request.observer.event(Event::Progress(Phase::CheckBlocks, progress));
+        self.request.env.observer.event(Event::Progress(Phase::CheckBlocks, progress));
     }
 
     fn fail(&self, part: usize, error: SyncError) {
@@ -205,7 +205,7 @@ impl Parts<'_, '_, '_> {
 
 /// What can be done about it: an index is written anew by each start, blocks are not.
 fn failure(request: &Request<'_>, error: ReadBackError) -> SyncError {
-    let workdir = request.workdir.describe("");
+    let workdir = request.env.workdir.describe("");
     match error {
         ReadBackError::Io { .. } => SyncError::Io(IoError::NotReadBack(Box::new(error))),
         error if error.is_about_index() => SyncError::Io(IoError::IndexReadBack(Box::new(error))),

@@ -10,7 +10,7 @@ use super::put::{Hashed, merge_all};
 use super::{HashSink, each_coin};
 use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
-use crate::request::Request;
+use crate::request::RunEnv;
 use crate::runs::{Coins, KeyRange, Lanes, MergeBudget, Runs, divide, records};
 use crate::workdir::RunInfo;
 use apus_chain::{HashSerialized3, UtxoElements};
@@ -32,18 +32,18 @@ const RECORDS_BETWEEN_LOOKS: u64 = 4096;
 
 /// The hash of the coins in some runs that hold so many bytes.
 pub(super) fn hash_set(
-    request: &Request<'_>,
+    env: &RunEnv<'_>,
     runs: Vec<RunInfo>,
     bytes_total: u64,
 ) -> Result<Hashed, SyncError> {
-    if !has_memory(request) {
-        return hash_by_one(request, runs, bytes_total);
+    if !has_memory(env) {
+        return hash_by_one(env, runs, bytes_total);
     }
-    let budget = MergeBudget::new(request.memory_bytes / 2).by(threads(request));
-    let go_on = || stop_if_interrupted(request.interrupt);
-    let runs = Runs::<Coins>::open(request.workdir, runs, budget, &go_on)?;
-    let parts = parts(&runs, request, bytes_total);
-    let hashing = Hashing::of(request, runs, parts)?;
+    let budget = MergeBudget::new(env.memory_bytes / 2).by(threads(env));
+    let go_on = || stop_if_interrupted(env.interrupt);
+    let runs = Runs::<Coins>::open(env.workdir, runs, budget, &go_on)?;
+    let parts = parts(&runs, env, bytes_total);
+    let hashing = Hashing::of(env, runs, parts)?;
     let hashed = hashing.run(bytes_total)?;
     hashing.runs.close()?;
     Ok(hashed)
@@ -51,42 +51,42 @@ pub(super) fn hash_set(
 
 /// How many threads there are: where machines share a run, all of them wait for this one, which has two if it was to have
 /// one, so that coins are read beside the chain.
-fn threads(request: &Request<'_>) -> usize {
-    let least = if request.machines.is_some() { 2 } else { 1 };
-    request.threads.max(least)
+fn threads(env: &RunEnv<'_>) -> usize {
+    let least = if env.machines.is_some() { 2 } else { 1 };
+    env.threads.max(least)
 }
 
 /// Whether there are several threads, and memory for what they have read ahead of the chain.
-fn has_memory(request: &Request<'_>) -> bool {
-    let threads = threads(request);
-    threads > 1 && request.memory_bytes >= 16 * PART_BYTES_MIN * threads as u64
+fn has_memory(env: &RunEnv<'_>) -> bool {
+    let threads = threads(env);
+    threads > 1 && env.memory_bytes >= 16 * PART_BYTES_MIN * threads as u64
 }
 
 /// Parts of all keys, small enough for as many as are under way at once.
-fn parts(runs: &Runs<'_, Coins>, request: &Request<'_>, bytes: u64) -> Vec<KeyRange> {
-    let threads = threads(request) as u64;
-    let for_memory = bytes / (request.memory_bytes / (16 * threads)).max(1);
+fn parts(runs: &Runs<'_, Coins>, env: &RunEnv<'_>, bytes: u64) -> Vec<KeyRange> {
+    let threads = threads(env) as u64;
+    let for_memory = bytes / (env.memory_bytes / (16 * threads)).max(1);
     let wanted = (PARTS_EACH * threads).min(bytes / PART_BYTES_MIN + 1);
     divide(runs.sections(), wanted.max(for_memory))
 }
 
 /// One thread merges, and hashes as well where it is the only one.
 fn hash_by_one(
-    request: &Request<'_>,
+    env: &RunEnv<'_>,
     runs: Vec<RunInfo>,
     bytes_total: u64,
 ) -> Result<Hashed, SyncError> {
     let mut hash = HashSink::default();
     let total = Progress { bytes_total, ..Progress::default() };
-    super::put::hand_out(request, total, &mut hash, &mut Vec::new(), None, |each| {
-        merge_all(request, runs, each)
+    super::put::hand_out(env, total, &mut hash, &mut Vec::new(), None, |each| {
+        merge_all(env, runs, each)
     })?;
     Ok(Hashed { coins: hash.coins(), hash_serialized_3: hash.finish() })
 }
 
 /// What threads share.
 struct Hashing<'a> {
-    request: &'a Request<'a>,
+    env: &'a RunEnv<'a>,
     runs: Lanes<'a, Coins>,
     parts: Vec<KeyRange>,
     state: Mutex<State>,
@@ -123,17 +123,17 @@ struct Part {
 
 impl<'a> Hashing<'a> {
     fn of(
-        request: &'a Request<'a>,
+        env: &'a RunEnv<'a>,
         runs: Runs<'a, Coins>,
         parts: Vec<KeyRange>,
     ) -> Result<Self, SyncError> {
-        let runs = Lanes::open(runs, 0, threads(request))?;
+        let runs = Lanes::open(runs, 0, threads(env))?;
         let state = State { hash: Some(HashSerialized3::new()), ..State::default() };
-        Ok(Self { request, runs, parts, state: Mutex::new(state), moved: Condvar::new() })
+        Ok(Self { env, runs, parts, state: Mutex::new(state), moved: Condvar::new() })
     }
 
     fn run(&self, bytes_total: u64) -> Result<Hashed, SyncError> {
-        let workers = threads(self.request).min(self.parts.len());
+        let workers = threads(self.env).min(self.parts.len());
         std::thread::scope(|scope| {
             let mut threads = Vec::new();
             for _ in 0..workers {
@@ -179,7 +179,7 @@ impl<'a> Hashing<'a> {
             let over = state.next == self.parts.len() || state.failure.is_some() || state.panicked;
             let (bytes, coins) = (state.bytes, state.coins);
             let progress = Progress { bytes, bytes_total, coins, ..Progress::default() };
-            self.request.observer.event(Event::Progress(Phase::Coins, progress));
+            self.env.observer.event(Event::Progress(Phase::Coins, progress));
             if over {
                 return;
             }
@@ -207,7 +207,7 @@ impl<'a> Hashing<'a> {
             if at == self.parts.len() || state.failure.is_some() || state.panicked {
                 return None;
             }
-            if at < state.next + AHEAD * threads(self.request) {
+            if at < state.next + AHEAD * threads(self.env) {
                 state.unclaimed += 1;
                 return Some((at, state.spare.pop().unwrap_or_default()));
             }
@@ -221,7 +221,7 @@ impl<'a> Hashing<'a> {
         let mut merging = self.runs.merge(self.runs.take(keys)?)?;
         for number in 1u64.. {
             if number.is_multiple_of(RECORDS_BETWEEN_LOOKS) {
-                stop_if_interrupted(self.request.interrupt)?;
+                stop_if_interrupted(self.env.interrupt)?;
             }
             let Some(record) = merging.next()? else { break };
             part.bytes += record.len() as u64;
@@ -277,9 +277,10 @@ impl Drop for EndOnPanic<'_, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::testing::request;
+    use crate::progress::Silent;
     use crate::runs::first_record;
     use crate::workdir::index::Index;
+    use apus_chain::{Network, Params};
     use apus_storage::Storage;
     use apus_testkit::rng::Rng;
     use apus_testkit::storage::CrashStorage;
@@ -287,6 +288,10 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     const SECTION_BYTES: usize = 64;
+
+    fn env<'a>(workdir: &'a dyn Storage, interrupt: &'a AtomicBool) -> RunEnv<'a> {
+        RunEnv::new(Params::of(Network::Regtest), workdir, &Silent, interrupt)
+    }
 
     /// The coins of one transaction, as a run has them.
     fn record(txid: [u8; 32], vouts: &[u8], rng: &mut Rng) -> Vec<u8> {
@@ -318,15 +323,15 @@ mod tests {
     }
 
     /// Hashed in about so many parts.
-    fn in_parts(request: &Request<'_>, runs: &[RunInfo], parts: u64) -> Result<Hashed, SyncError> {
+    fn in_parts(env: &RunEnv<'_>, runs: &[RunInfo], parts: u64) -> Result<Hashed, SyncError> {
         let budget = MergeBudget::new(1 << 30);
-        let runs = Runs::<Coins>::open(request.workdir, runs.to_vec(), budget, &|| Ok(()))?;
+        let runs = Runs::<Coins>::open(env.workdir, runs.to_vec(), budget, &|| Ok(()))?;
         let parts = divide(runs.sections(), parts);
-        Hashing::of(request, runs, parts)?.run(0)
+        Hashing::of(env, runs, parts)?.run(0)
     }
 
-    fn by_one(request: &Request<'_>, runs: &[RunInfo]) -> Hashed {
-        hash_by_one(request, runs.to_vec(), 0).unwrap()
+    fn by_one(env: &RunEnv<'_>, runs: &[RunInfo]) -> Hashed {
+        hash_by_one(env, runs.to_vec(), 0).unwrap()
     }
 
     /// So many transactions, which are dealt to some runs; some lie in files.
@@ -365,42 +370,42 @@ mod tests {
         ) {
             let (storage, stop) = (CrashStorage::new(), AtomicBool::new(false));
             let runs = some_runs(&storage, txs, runs, &mut Rng::new(seed));
-            let request = Request { threads, ..request(&storage, &stop) };
-            let hashed = in_parts(&request, &runs, parts).unwrap();
-            prop_assert_eq!(hashed, by_one(&request, &runs));
+            let env = RunEnv { threads, ..env(&storage, &stop) };
+            let hashed = in_parts(&env, &runs, parts).unwrap();
+            prop_assert_eq!(hashed, by_one(&env, &runs));
         }
     }
 
     #[test]
     fn many_threads_take_parts_where_there_is_memory_for_it() {
         let (storage, stop) = (CrashStorage::new(), AtomicBool::new(false));
-        let with = |threads, mebibytes: u64| Request {
+        let with = |threads, mebibytes: u64| RunEnv {
             threads,
             memory_bytes: mebibytes << 20,
-            ..request(&storage, &stop)
+            ..env(&storage, &stop)
         };
         assert!(has_memory(&with(2, 450)) && has_memory(&with(16, 256)));
         assert!(!has_memory(&with(1, 450)), "one thread");
         assert!(!has_memory(&with(16, 16)), "little memory");
 
         let runs = some_runs(&storage, 100, 3, &mut Rng::new(5));
-        let request = with(2, 450);
-        let hashed = hash_set(&request, runs.clone(), 10_000).unwrap();
-        assert_eq!(hashed, by_one(&request, &runs));
+        let env = with(2, 450);
+        let hashed = hash_set(&env, runs.clone(), 10_000).unwrap();
+        assert_eq!(hashed, by_one(&env, &runs));
         assert!(hashed.coins > 100);
     }
 
     #[test]
     fn damage_and_interruption_are_told() {
         let (storage, stop) = (CrashStorage::new(), AtomicBool::new(false));
-        let request = Request { threads: 3, ..request(&storage, &stop) };
+        let env = RunEnv { threads: 3, ..env(&storage, &stop) };
         let mut runs = some_runs(&storage, 400, 2, &mut Rng::new(9));
         // No coin ends in the middle of its script.
         let mut bad = record([255; 32], &[0], &mut Rng::new(1));
         let last = bad.len() - 2;
         bad[last] = 90;
         runs.push(held(7, &bad));
-        let error = in_parts(&request, &runs, 20).unwrap_err();
+        let error = in_parts(&env, &runs, 20).unwrap_err();
         assert!(matches!(error, SyncError::Io(IoError::Group { txid, .. }) if txid.0 == [255; 32]));
 
         runs.pop();
@@ -409,14 +414,14 @@ mod tests {
         storage.open(&file.name, 0).unwrap().read_to_end(&mut bytes).unwrap();
         bytes[file.bytes as usize / 2] ^= 1;
         storage.create(&file.name).unwrap().write_all(&bytes).unwrap();
-        let error = in_parts(&request, &runs, 20).unwrap_err();
+        let error = in_parts(&env, &runs, 20).unwrap_err();
         assert!(
             matches!(&error, SyncError::Io(IoError::RunDamaged { run, .. }) if *run == file.name)
         );
 
         let many = some_runs(&storage, 20_000, 1, &mut Rng::new(3));
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        let error = in_parts(&request, &many, 2).unwrap_err();
+        let error = in_parts(&env, &many, 2).unwrap_err();
         assert!(matches!(error, SyncError::Interrupted), "{error}");
     }
 }

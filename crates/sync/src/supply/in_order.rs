@@ -9,7 +9,7 @@
 
 use super::{Supply, Walker};
 use crate::error::{IoError, SyncError};
-use crate::request::{Memory, Request};
+use crate::request::{Memory, RunEnv};
 use crate::source::ChainSource;
 use apus_chain::{CheckedBlock, Height, HeightRange};
 use apus_engine::utxo::PreparedBlock;
@@ -81,28 +81,28 @@ pub fn by_checking<T>(
 /// Has the blocks of `range` read, checked and prepared by worker threads, while `take` takes them out
 /// of the queue on this one. The witnesses of those up to the height `unseen` are left alone.
 pub fn take_in_order<T: Prepared>(
-    request: &Request<'_>,
+    env: &RunEnv<'_>,
     source: &dyn ChainSource,
     (range, unseen): (HeightRange, Height),
     prepare: &(dyn Fn(CheckedBlock) -> T + Sync),
     take: impl FnOnce(&InOrder<T>) -> Result<(), SyncError>,
 ) -> Result<(), SyncError> {
-    walk_in_order(request, source, (range, unseen, 0), &by_checking(prepare), take)
+    walk_in_order(env, source, (range, unseen, 0), &by_checking(prepare), take)
 }
 
 /// The same, where the caller says how workers come to what is put in order, and that blocks up to the height `unread`
 /// are not read for it, or few of them.
 pub fn walk_in_order<T: Prepared>(
-    request: &Request<'_>,
+    env: &RunEnv<'_>,
     source: &dyn ChainSource,
     (range, unseen, unread): (HeightRange, Height, Height),
     walk: &Walk<'_, T>,
     take: impl FnOnce(&InOrder<T>) -> Result<(), SyncError>,
 ) -> Result<(), SyncError> {
-    let supply = Supply::of(request, source, unseen);
+    let supply = Supply::of(env, source, unseen);
     let blocks = range.end.saturating_sub(range.start) as usize;
-    let workers = source.fetchers(request.threads).min(blocks);
-    let ahead = InOrder::new(range, Memory::of(request).blocks_bytes).unread(unread, workers);
+    let workers = source.fetchers(env.threads).min(blocks);
+    let ahead = InOrder::new(range, Memory::blocks_bytes(env.memory_bytes)).unread(unread, workers);
     ahead.run(&supply, workers, walk, take)
 }
 

@@ -4,14 +4,14 @@
 use super::in_order::{InOrder, take_in_order};
 use crate::error::SyncError;
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress};
-use crate::request::Request;
+use crate::request::RunEnv;
 use crate::source::ChainSource;
 use apus_chain::{CheckedBlock, HeightRange};
 use std::time::Instant;
 
 /// Gets and checks the blocks of `missing`, which ascend, from `source`, as a phase of its own.
 pub fn take_missing(
-    request: &Request<'_>,
+    env: &RunEnv<'_>,
     source: &dyn ChainSource,
     missing: &[HeightRange],
 ) -> Result<(), SyncError> {
@@ -19,27 +19,27 @@ pub fn take_missing(
         return Ok(());
     }
     let phase = Phase::Blocks;
-    request.observer.event(Event::Started(phase));
-    let bytes = take_ranges(phase, request, source, missing)?;
-    request.observer.event(Event::Ended { phase, bytes });
+    env.observer.event(Event::Started(phase));
+    let bytes = take_ranges(phase, env, source, missing)?;
+    env.observer.event(Event::Ended { phase, bytes });
     Ok(())
 }
 
 /// The same within a phase. How many bytes there were.
 pub fn take_ranges(
     phase: Phase,
-    request: &Request<'_>,
+    env: &RunEnv<'_>,
     source: &dyn ChainSource,
     missing: &[HeightRange],
 ) -> Result<u64, SyncError> {
-    take_each(phase, request, source, missing, &drop, &mut |()| ())
+    take_each(phase, env, source, missing, &drop, &mut |()| ())
 }
 
 /// Gets and checks the blocks of `ranges`, which ascend, within a phase, and gives what `of` makes of each
 /// on a worker's thread to `each`. How many bytes there were.
 pub fn take_each<T: Send>(
     phase: Phase,
-    request: &Request<'_>,
+    env: &RunEnv<'_>,
     source: &dyn ChainSource,
     ranges: &[HeightRange],
     of: &(dyn Fn(CheckedBlock) -> T + Sync),
@@ -50,18 +50,18 @@ pub fn take_each<T: Send>(
     }
     let total = ranges.iter().map(|range| u64::from(range.count())).sum();
     let progress = Progress { blocks_total: total, ..Progress::default() };
-    let mut taker = Taker { phase, request, source, progress, told_at: Instant::now() };
+    let mut taker = Taker { phase, env, source, progress, told_at: Instant::now() };
     let taken = ranges.iter().try_for_each(|range| taker.take(*range, of, each));
     // What came is not to be asked for once more.
     let kept = source.sync();
     taken.and(kept)?;
-    request.observer.event(Event::Progress(phase, taker.progress));
+    env.observer.event(Event::Progress(phase, taker.progress));
     Ok(taker.progress.bytes)
 }
 
 struct Taker<'a> {
     phase: Phase,
-    request: &'a Request<'a>,
+    env: &'a RunEnv<'a>,
     source: &'a dyn ChainSource,
     progress: Progress,
     told_at: Instant,
@@ -74,12 +74,12 @@ impl Taker<'_> {
         of: &(dyn Fn(CheckedBlock) -> T + Sync),
         each: &mut dyn FnMut(T),
     ) -> Result<(), SyncError> {
-        let (request, source) = (self.request, self.source);
+        let (env, source) = (self.env, self.source);
         let with_bytes = |block: CheckedBlock| {
             let bytes = block.bytes().view().raw().len() as u64;
             (of(block), bytes)
         };
-        take_in_order(request, source, (range, 0), &with_bytes, |ahead| self.take_all(ahead, each))
+        take_in_order(env, source, (range, 0), &with_bytes, |ahead| self.take_all(ahead, each))
     }
 
     fn take_all<T: Send>(
@@ -93,7 +93,7 @@ impl Taker<'_> {
             self.progress.bytes += bytes;
             if self.told_at.elapsed() >= PROGRESS_INTERVAL {
                 self.told_at = Instant::now();
-                self.request.observer.event(Event::Progress(self.phase, self.progress));
+                self.env.observer.event(Event::Progress(self.phase, self.progress));
             }
         }
         Ok(())

@@ -13,8 +13,8 @@ use crate::engines::in_order;
 use crate::engines::mergesync::{self, Joining};
 use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::error::{InvalidBlock, InvalidError, SourceError, SyncError};
-use crate::request::{Engine, HintsInput, Output, OutputKind};
-use crate::run::{run, without_hints};
+use crate::request::{HintsInput, Output, OutputKind};
+use crate::run::{joins, run};
 use crate::workdir::Workdir;
 use crate::workdir::record::Record;
 use apus_chain::{BlockHash, HeaderChain, KnownBlock};
@@ -275,16 +275,16 @@ impl Work<'_> {
         let base = chain.tip_hash();
         let joining = request.request(base, None, &storage, outputs.as_slice(), &store);
         let dir = headers(&joining, None)?;
-        let undo = dir.undo(chain.tip_height(), &joining.search())?;
+        let undo = dir.undo(chain.tip_height(), &joining.env.search())?;
         let compared = Arc::new(Compared { dir: &*dir, findings, undo });
-        let (put, coins, counts, scripts) = match without_hints(&joining, &*dir)? {
+        let (put, coins, counts, scripts) = match joins(&joining, &*dir)? {
             // There is little room. What is slower takes less.
-            Engine::Utxo => {
+            false => {
                 let mut connected = in_order::run(&joining, compared, None)?;
                 let (put, coins) = connected.write_set(&joining)?;
                 (put, coins, connected.counts, connected.scripts)
             }
-            _ => {
+            true => {
                 let Joining::Whole(mut merged) = mergesync::run(&joining, compared)? else {
                     // Only peers' blocks are left for another engine.
                     return Err(InvalidError::BaseNotOnChain { base: *base }.into());

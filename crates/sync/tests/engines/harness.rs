@@ -8,9 +8,9 @@ use apus_engine::utxo::{CoinBytes, CoinsStore, Flush, StoreError};
 use apus_storage::Storage;
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::{
-    BridgeOptions, ConnectOptions, DatadirBlocks, Engine, FolderKind, FolderOutput, HintedValidity,
-    HintsInput, Machines, Observer, Outcome, Output, OutputKind, ProofsInput, Request, Silent,
-    Source, Stop, SyncError, UseIndex,
+    BridgeOptions, ConnectOptions, DatadirBlocks, Engine, FolderKind, FolderOutput, HintedTask,
+    HintedValidity, HintsInput, Machines, MergeSyncTask, Observer, Outcome, Output, OutputKind,
+    ProofsInput, ProvenTask, Request, RunEnv, Silent, Source, Stop, SyncError, Task, UseIndex,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
@@ -292,36 +292,24 @@ impl Job {
             store: &open_forest,
             memory_bytes: job.memory_bytes,
         });
+        let connect = ConnectOptions {
+            assume_valid: self.assume_valid,
+            leave_witnesses: self.leave_witnesses,
+            prevout_threads: self.prevout_threads,
+            cache_bytes: self.cache_bytes,
+            store: open,
+            beyond: None,
+            hints_folder: hints_folder.to_owned(),
+            positions: hints_folder.join("positions"),
+        };
         apus_sync::run(&Request {
-            params: self.params,
             source: Source::Files {
                 blocksdir: self.blocksdir.clone().into(),
                 use_index: UseIndex::IfPresent,
             },
-            hints: self.hints.clone(),
-            proofs: self.proofs.clone().map(ProofsInput::Folder),
-            engine: Some(self.engine),
-            aggregate: AggregateKind::Sha256,
-            hinted_validity: self.hinted_validity,
-            connect: Some(ConnectOptions {
-                assume_valid: self.assume_valid,
-                prevout_threads: self.prevout_threads,
-                cache_bytes: self.cache_bytes,
-                store: open,
-                beyond: None,
-                hints_folder: hints_folder.to_owned(),
-                positions: hints_folder.join("positions"),
-            }),
-            leave_witnesses: self.assume_valid.filter(|_| self.leave_witnesses),
+            task: self.task(connect, bridge),
             stop: self.stop,
             follow: false,
-            threads: self.threads,
-            memory_bytes: self.memory_bytes,
-            segment_bytes: Some(self.segment_bytes),
-            checkpoint_interval: self.checkpoint_interval,
-            now: NOW,
-            verifier: None,
-            workdir: work,
             // Without a set there are roots alone.
             outputs: match (self.engine, self.with_roots) {
                 (Engine::Utreexo, _) => &outputs[2..],
@@ -330,11 +318,36 @@ impl Job {
             },
             folders: &self.folders,
             muhash: true,
-            bridge,
-            machines: self.machines.as_deref().map(|machines| machines as &dyn Machines),
-            observer,
-            interrupt,
+            env: RunEnv {
+                params: self.params,
+                threads: self.threads,
+                memory_bytes: self.memory_bytes,
+                segment_bytes: Some(self.segment_bytes),
+                checkpoint_interval: self.checkpoint_interval,
+                now: NOW,
+                verifier: None,
+                workdir: work,
+                machines: self.machines.as_deref().map(|machines| machines as &dyn Machines),
+                observer,
+                interrupt,
+            },
         })
+    }
+
+    /// By what the blocks are done.
+    fn task<'a>(&self, connect: ConnectOptions<'a>, bridge: Option<BridgeOptions<'a>>) -> Task<'a> {
+        if let Some(hints) = self.hints.clone() {
+            let (aggregate, validity) = (AggregateKind::Sha256, self.hinted_validity);
+            return Task::Hinted(HintedTask { hints, aggregate, validity, connect: Some(connect) });
+        }
+        match self.engine {
+            Engine::Utxo => Task::InOrder(connect),
+            Engine::MergeSync => Task::MergeSync(MergeSyncTask { connect, bridge }),
+            Engine::Utreexo => Task::Proven(ProvenTask {
+                proofs: ProofsInput::Folder(self.proofs.clone().unwrap()),
+                assume_valid: self.assume_valid,
+            }),
+        }
     }
 
     /// A start that must lead to the right set.

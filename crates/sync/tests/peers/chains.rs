@@ -8,8 +8,8 @@ use apus_engine::utxo::store::MemoryStore;
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::peers::{KeptFolder, Peers};
 use apus_sync::{
-    ConnectOptions, Engine, ErrorKind, Event, FolderOutput, HintedValidity, IoError, Observer,
-    Outcome, Output, OutputKind, Phase, Request, Source, Stop, SyncError,
+    ConnectOptions, Engine, ErrorKind, Event, FolderOutput, HintedValidity, IoError, MergeSyncTask,
+    Observer, Outcome, Output, OutputKind, Phase, Request, RunEnv, Source, Stop, SyncError, Task,
 };
 use apus_testkit::chain::{BlockPlan, ChainBuilder};
 use apus_testkit::peer::{Behaviour, FakePeer};
@@ -169,39 +169,42 @@ impl Run {
             output(OutputKind::Utreexo, ROOTS),
         ];
         apus_sync::run(&Request {
-            params: Params::of(Network::Regtest),
             source: Source::Peers(&network),
-            hints: None,
-            proofs: None,
-            engine: self.engine,
-            aggregate: AggregateKind::Sha256,
-            hinted_validity: HintedValidity::Anchored,
-            leave_witnesses: None,
-            connect: Some(ConnectOptions {
-                assume_valid: None,
-                prevout_threads: 0,
-                cache_bytes: 1 << 24,
-                store: &open,
-                beyond: None,
-                hints_folder: folder.join("hints"),
-                positions: folder.join("positions"),
-            }),
+            task: {
+                let connect = ConnectOptions {
+                    assume_valid: None,
+                    leave_witnesses: false,
+                    prevout_threads: 0,
+                    cache_bytes: 1 << 24,
+                    store: &open,
+                    beyond: None,
+                    hints_folder: folder.join("hints"),
+                    positions: folder.join("positions"),
+                };
+                match self.engine {
+                    None => Task::Unhinted(connect),
+                    Some(Engine::Utxo) => Task::InOrder(connect),
+                    Some(_) => Task::MergeSync(MergeSyncTask { connect, bridge: None }),
+                }
+            },
             stop: Stop::AtTip,
             follow: self.follow,
-            threads: 1,
-            memory_bytes: 16 << 20,
-            segment_bytes: None,
-            checkpoint_interval: Duration::ZERO,
-            now: NOW,
-            verifier: None,
-            workdir: &self.work,
             outputs: if self.goes_twice { &outputs } else { &outputs[..1] },
             folders: &self.folders,
             muhash: true,
-            bridge: None,
-            machines: None,
-            observer: &observer,
-            interrupt: &self.interrupt,
+            env: RunEnv {
+                params: Params::of(Network::Regtest),
+                threads: 1,
+                memory_bytes: 16 << 20,
+                segment_bytes: None,
+                checkpoint_interval: Duration::ZERO,
+                now: NOW,
+                verifier: None,
+                workdir: &self.work,
+                machines: None,
+                observer: &observer,
+                interrupt: &self.interrupt,
+            },
         })
     }
 

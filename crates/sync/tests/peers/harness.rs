@@ -11,8 +11,8 @@ use apus_storage::Storage;
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::peers::{KeptFolder, Peers};
 use apus_sync::{
-    ConnectOptions, Event, HintedValidity, HintsInput, Observer, Outcome, Output, OutputKind,
-    Request, Silent, Source, Stop, SyncError,
+    ConnectOptions, Event, HintedTask, HintedValidity, HintsInput, Observer, Outcome, Output,
+    OutputKind, Request, RunEnv, Silent, Source, Stop, SyncError, Task,
 };
 use apus_testkit::chain::{hints, utxo_set};
 use apus_testkit::oracle::{self, BitOrder};
@@ -155,6 +155,7 @@ impl Job<'_> {
         let open = || Ok(Arc::clone(&coins) as Arc<dyn CoinsStore>);
         let connect = self.keep.as_ref().map(|_| ConnectOptions {
             assume_valid: None,
+            leave_witnesses: false,
             prevout_threads: 0,
             cache_bytes: 1 << 24,
             store: &open,
@@ -164,31 +165,31 @@ impl Job<'_> {
         });
         let began = Instant::now();
         let outcome = apus_sync::run(&Request {
-            params: self.params,
             source: Source::Peers(&network),
-            hints: Some(self.world.hints()),
-            proofs: None,
-            engine: None,
-            aggregate: AggregateKind::Sha256,
-            hinted_validity: self.hinted_validity,
-            leave_witnesses: None,
-            connect,
+            task: Task::Hinted(HintedTask {
+                hints: self.world.hints(),
+                aggregate: AggregateKind::Sha256,
+                validity: self.hinted_validity,
+                connect: connect,
+            }),
             stop: Stop::AtHints,
             follow: false,
-            threads: 1,
-            memory_bytes: 16 << 20,
-            segment_bytes: Some(1 << 20),
-            checkpoint_interval: Duration::ZERO,
-            now: NOW,
-            verifier: None,
-            workdir: work,
             outputs: &outputs,
             folders: &[],
             muhash: true,
-            bridge: None,
-            machines: None,
-            observer,
-            interrupt: &self.interrupt,
+            env: RunEnv {
+                params: self.params,
+                threads: 1,
+                memory_bytes: 16 << 20,
+                segment_bytes: Some(1 << 20),
+                checkpoint_interval: Duration::ZERO,
+                now: NOW,
+                verifier: None,
+                workdir: work,
+                machines: None,
+                observer,
+                interrupt: &self.interrupt,
+            },
         });
         assert!(began.elapsed() < BOUND, "a run that takes {:?}", began.elapsed());
         outcome

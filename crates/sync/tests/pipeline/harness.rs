@@ -5,8 +5,8 @@ use apus_storage::{Storage, StorageFile};
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::engines::swiftsync::hints::HintsOptions;
 use apus_sync::{
-    Engine, Event, HintedValidity, HintsInput, Observer, Outcome, Output, OutputKind, Request,
-    Silent, Source, Stop, SyncError, UseIndex,
+    Engine, Event, HintedTask, HintedValidity, HintsInput, Observer, Outcome, Output, OutputKind,
+    Request, RunEnv, Silent, Source, Stop, SyncError, Task, UseIndex,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape, UtxoSet, hints, utxo_set};
@@ -252,34 +252,34 @@ impl Job {
         let signed = self.params.signet_challenge.is_some();
         let verifier = signed.then(apus_sync::script_verifier).and_then(Result::ok);
         apus_sync::run(&Request {
-            params: self.params,
             source: Source::Files {
                 blocksdir: self.blocksdir.clone().into(),
                 use_index: UseIndex::IfPresent,
             },
-            hints: Some(self.hints.clone()),
-            proofs: None,
-            engine: None,
-            aggregate: self.aggregate,
-            hinted_validity: HintedValidity::Assumed,
-            leave_witnesses: None,
-            connect: None,
+            task: Task::Hinted(HintedTask {
+                hints: self.hints.clone(),
+                aggregate: self.aggregate,
+                validity: HintedValidity::Assumed,
+                connect: None,
+            }),
             stop: self.stop_height.map_or(Stop::AtHints, Stop::At),
             follow: false,
-            threads: self.threads,
-            memory_bytes: self.memory_bytes,
-            segment_bytes: self.segment_bytes,
-            checkpoint_interval: self.checkpoint_interval,
-            now: NOW,
-            verifier: verifier.as_deref(),
-            workdir: work,
             outputs: &outputs,
             folders: &[],
             muhash: true,
-            bridge: None,
-            machines: None,
-            observer,
-            interrupt,
+            env: RunEnv {
+                params: self.params,
+                threads: self.threads,
+                memory_bytes: self.memory_bytes,
+                segment_bytes: self.segment_bytes,
+                checkpoint_interval: self.checkpoint_interval,
+                now: NOW,
+                verifier: verifier.as_deref(),
+                workdir: work,
+                machines: None,
+                observer,
+                interrupt: interrupt,
+            },
         })
     }
 

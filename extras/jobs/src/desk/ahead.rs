@@ -39,7 +39,7 @@ impl Fetchers {
         queue: &'scope dyn JobQueue,
         request: &'scope Request<'_>,
     ) -> Result<Self, SyncError> {
-        let count = request.threads.clamp(1, FETCHERS_MAX);
+        let count = request.env.threads.clamp(1, FETCHERS_MAX);
         let (wanted, receive) = channel();
         let receive = Arc::new(Mutex::new(receive));
         for number in 0..count {

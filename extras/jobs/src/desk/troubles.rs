@@ -194,6 +194,6 @@ impl Desk<'_> {
     }
 
     pub(super) fn warn(&self, warning: ClusterWarning) {
-        warning.tell(self.request.observer);
+        warning.tell(self.request.env.observer);
     }
 }

@@ -6,7 +6,7 @@
 use crate::desk::Useless;
 use crate::queue::{ObjectRef, RunObjects};
 use apus_sync::error::StorageResult;
-use apus_sync::request::Request;
+use apus_sync::request::RunEnv;
 use apus_sync::workdir::RunInfo;
 use apus_sync::workdir::index::Index;
 use std::cell::Cell;
@@ -17,7 +17,7 @@ pub(super) type GetObject<'g> = dyn Fn(&ObjectRef) -> Result<Vec<u8>, Useless> +
 
 /// See the module.
 pub(super) struct Getting<'g> {
-    request: &'g Request<'g>,
+    env: &'g RunEnv<'g>,
     /// Gets an object.
     object: &'g GetObject<'g>,
     /// Memory that is left for them, in bytes.
@@ -25,8 +25,8 @@ pub(super) struct Getting<'g> {
 }
 
 impl<'g> Getting<'g> {
-    pub(super) fn new(request: &'g Request<'g>, object: &'g GetObject<'g>) -> Self {
-        Self { request, object, left: Cell::new(request.memory_bytes / 4) }
+    pub(super) fn new(env: &'g RunEnv<'g>, object: &'g GetObject<'g>) -> Self {
+        Self { env, object, left: Cell::new(env.memory_bytes / 4) }
     }
 
     /// Gets a run into memory, or where there is too little into a file of the work folder.
@@ -79,7 +79,7 @@ impl<'g> Getting<'g> {
     }
 
     fn written(&self, objects: &[ObjectRef], info: RunInfo) -> Result<RunInfo, Useless> {
-        let (storage, here) = (self.request.workdir, Useless::Here);
+        let (storage, here) = (self.env.workdir, Useless::Here);
         let mut file = storage.create(&info.name).at(storage, &info.name).map_err(here)?;
         self.each(objects, &mut |bytes| {
             file.write_all(&bytes).at(storage, &info.name).map_err(here)
@@ -92,8 +92,9 @@ impl<'g> Getting<'g> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use apus_chain::{Network, Params};
     use apus_storage::DirStorage;
-    use apus_sync::request::testing::request;
+    use apus_sync::progress::Silent;
     use apus_sync::runs::{Coins, KeyRange, MergeBudget, Runs, cut};
     use std::sync::atomic::AtomicBool;
 
@@ -118,7 +119,7 @@ mod tests {
     fn runs_are_in_memory_while_there_is_some_and_then_in_files() {
         let (desk, interrupt) = (tempfile::tempdir().unwrap(), AtomicBool::new(false));
         let storage = DirStorage::new(desk.path());
-        let request = request(&storage, &interrupt);
+        let env = RunEnv::new(Params::of(Network::Regtest), &storage, &Silent, &interrupt);
         let (mut told, bytes) = run(3000);
         let objects: Vec<&[u8]> = bytes.chunks(300_000).collect();
         told.objects = objects.iter().map(|bytes| ObjectRef::of(bytes)).collect();
@@ -126,7 +127,7 @@ mod tests {
             let found = objects.iter().find(|bytes| of.is_of(bytes));
             Ok(found.unwrap().to_vec())
         };
-        let getting = Getting::new(&request, &get);
+        let getting = Getting::new(&env, &get);
         let got = |name: &str| getting.run(&told, name.to_owned()).ok().unwrap();
         let (first, second) = (got("first"), got("second"));
         assert!(first.held.is_some() && second.held.is_none());
@@ -146,12 +147,12 @@ mod tests {
     fn runs_that_are_not_what_was_said_are_of_no_use() {
         let (desk, interrupt) = (tempfile::tempdir().unwrap(), AtomicBool::new(false));
         let storage = DirStorage::new(desk.path());
-        let request = request(&storage, &interrupt);
+        let env = RunEnv::new(Params::of(Network::Regtest), &storage, &Silent, &interrupt);
         let (told, bytes) = run(100);
         let refused = |told: RunObjects, bytes: &[u8]| {
             let get = |_: &ObjectRef| Ok(bytes.to_vec());
             let told = RunObjects { objects: vec![ObjectRef::of(bytes)], ..told };
-            match Getting::new(&request, &get).run(&told, "run".to_owned()) {
+            match Getting::new(&env, &get).run(&told, "run".to_owned()) {
                 Err(Useless::Result(why)) => Some(why),
                 Err(Useless::Here(error)) => panic!("{error}"),
                 Ok(_) => None,
@@ -164,7 +165,7 @@ mod tests {
         let endless = vec![ObjectRef { digest: [1; 32], bytes: u64::MAX }; 2];
         let endless = RunObjects { objects: endless, ..told.clone() };
         let get = |_: &ObjectRef| panic!("none is asked for");
-        let refused_at_once = Getting::new(&request, &get).run(&endless, "run".to_owned());
+        let refused_at_once = Getting::new(&env, &get).run(&endless, "run".to_owned());
         assert!(matches!(refused_at_once, Err(Useless::Result(_))));
         let mut other = bytes.clone();
         other[50] ^= 1;

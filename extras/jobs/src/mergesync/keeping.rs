@@ -63,7 +63,7 @@ impl Fetching<'_> {
         objects: &[ObjectRef],
     ) -> Result<UndoFile, Useless> {
         let (request, here) = (self.request, Useless::Here);
-        let storage = request.workdir;
+        let storage = request.env.workdir;
         let name = format!("{SPILL}undo-{}.dat", range.start);
         let (mut count, mut lengths) = (0, Vec::with_capacity(objects.len()));
         let mut file = None;
@@ -101,7 +101,7 @@ impl<'k> Keeping<'k> {
         plan: &Plan,
     ) -> Result<Option<Self>, SyncError> {
         let (request, end) = (work.request, plan.last());
-        let tip = KnownBlock { height: 0, hash: request.params.genesis_hash };
+        let tip = KnownBlock { height: 0, hash: request.env.params.genesis_hash };
         let keeper = Keeper::start(request, work.options, work.dir, 1, tip, end, sum_key(plan))?;
         let Some(keeper) = keeper else { return Ok(None) };
         let holds_all = |kind: &FolderKind| matches!(kind, FolderKind::Datadir(DatadirBlocks::All));
@@ -131,7 +131,7 @@ impl<'k> Keeping<'k> {
         if range.is_empty() {
             return Ok(());
         }
-        let (storage, name) = (request.workdir, &undo.name);
+        let (storage, name) = (request.env.workdir, &undo.name);
         let mut file = storage.open(name, 0).at(storage, name)?;
         let prepare = |block: CheckedBlock| {
             let raw = block.bytes().view().raw().to_vec();
@@ -140,7 +140,7 @@ impl<'k> Keeping<'k> {
             ((id, Arc::new(raw)), bytes)
         };
         let keeper = &mut self.keeper;
-        take_in_order(request, self.work.dir, (range, 0), &prepare, |ahead| {
+        take_in_order(&request.env, self.work.dir, (range, 0), &prepare, |ahead| {
             for length in &undo.lengths {
                 let mut bytes = vec![0; *length];
                 file.read_exact(&mut bytes).at(storage, name)?;
@@ -152,7 +152,7 @@ impl<'k> Keeping<'k> {
                     let Some((_, ((id, raw), _))) = ahead.next()? else { break };
                     keeper.put(KeptBlock { id, raw, undo: undo.to_vec(), spent })?;
                 }
-                apus_sync::progress::stop_if_interrupted(request.interrupt)?;
+                apus_sync::progress::stop_if_interrupted(request.env.interrupt)?;
             }
             Ok(())
         })?;

@@ -46,7 +46,7 @@ impl<'s> Shared<'s> {
     /// Has all that the segments left joined.
     pub(super) fn join(&mut self, segments: &[HeightRange]) -> Result<Parts<'s>, SyncError> {
         let request = self.work.request;
-        request.observer.event(Event::Started(Phase::Join));
+        request.env.observer.event(Event::Started(Phase::Join));
         let gathered = &self.gathered;
         let bytes_total: u64 = segments.iter().map(|range| gathered.of(range).records.bytes).sum();
         let samples = gathered.samples(segments)?;
@@ -58,7 +58,7 @@ impl<'s> Shared<'s> {
         let told = |key: JobKey| told_before(key, run, gathered, (segments, &keys));
         let with_leaves = self.plan.identity.leaves;
         let object = |of: &ObjectRef| Desk::object(self.queue, request, of);
-        let getting = Getting::new(request, &object);
+        let getting = Getting::new(&request.env, &object);
         let mut read = |answered: Answered| {
             let done: JoinDone = sent(&answered, run)?;
             let wanted = if with_leaves { segments.len() } else { 0 };
@@ -76,7 +76,7 @@ impl<'s> Shared<'s> {
             Ok((answered.key, done, coins, places))
         };
         let (mut all, mut left) = (BTreeMap::new(), Vec::new());
-        let slices = |name| Slices::new(request.workdir, name, segments.len());
+        let slices = |name| Slices::new(request.env.workdir, name, segments.len());
         let mut answers = slices("answers")?;
         let mut leaves = with_leaves.then(|| slices("leaves")).transpose()?;
         let each = bytes_total / keys.len() as u64;
@@ -100,7 +100,7 @@ impl<'s> Shared<'s> {
         for (key, objects) in left {
             self.desk.leaves(key, objects.iter().flatten());
         }
-        request.observer.event(Event::Ended { phase: Phase::Join, bytes: bytes_total });
+        request.env.observer.event(Event::Ended { phase: Phase::Join, bytes: bytes_total });
         match failure {
             Some((_, error)) => Err(error),
             None => Ok(Parts { joined: together(all.into_values()), answers, leaves, keys }),
@@ -137,7 +137,7 @@ pub(super) fn told_before(
 fn part_bytes(request: &Request<'_>, bytes_total: u64) -> u64 {
     let even = (bytes_total / PARTS).clamp(PART_BYTES_MIN, PART_BYTES_MAX);
     // Short segments are asked for where little is to be done at a time.
-    request.segment_bytes.map_or(even, |bytes| bytes.clamp(1, PART_BYTES_MAX))
+    request.env.segment_bytes.map_or(even, |bytes| bytes.clamp(1, PART_BYTES_MAX))
 }
 
 fn together(parts: impl Iterator<Item = (JoinDone, RunInfo, Option<RunInfo>)>) -> Joined {

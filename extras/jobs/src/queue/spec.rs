@@ -176,11 +176,24 @@ pub fn describe_run(spec: &[u8]) -> Option<RunDescription> {
 pub(super) mod tests {
     use super::*;
     use crate::WIRE_VERSION;
-    use apus_chain::HeightRange;
+    use apus_chain::{BlockHash, HeightRange, Network};
+    use apus_sync::engines::swiftsync::aggregate::{AggregateKind, Secret};
+    use apus_sync::workdir::plan::RunIdentity;
 
     pub(in crate::queue) fn spec() -> RunSpec {
-        let mut plan = apus_sync::workdir::plan::testing::plan(0xa7);
-        plan.identity.unseen = 7;
+        let identity = RunIdentity {
+            network: Network::Regtest,
+            stop: 8,
+            stop_hash: BlockHash([1; 32]),
+            hints: [2; 32],
+            aggregate: AggregateKind::Sha256,
+            assumed: 0,
+            unseen: 7,
+            leaves: false,
+            muhash: false,
+        };
+        let segments = vec![HeightRange::new(1, 5), HeightRange::new(5, 9)];
+        let plan = Plan { identity, secret: Secret([0xa7; 32]), segments };
         let headers = ObjectRef { digest: [3; 32], bytes: 640 };
         RunSpec { pass: PassKind::SwiftSync, plan, headers }
     }

@@ -15,18 +15,14 @@ use apus_storage::Storage;
 use apus_sync::engines::mergesync::{FingerprintKey, Gather};
 use apus_sync::engines::mergesync::{bare_up_to, fingerprint_key, sum_key};
 use apus_sync::engines::pass::{FinishedSegment, PartialResult, Work};
-use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::error::SyncError;
 use apus_sync::pass::do_segment;
-use apus_sync::request::{HintedValidity, Request, Source, Stop};
+use apus_sync::request::RunEnv;
 use apus_sync::runs::{Form, KeyRange, Made, Spent, first_record};
 use apus_sync::source::ChainSource;
-use apus_sync::source::blocksdir::UseIndex;
 use apus_sync::supply::Walker;
 use apus_sync::workdir::index::prefix;
 use apus_sync::workdir::plan::Plan;
-use std::path::PathBuf;
-use std::time::Duration;
 
 /// Pieces are no longer, unless a record is: where a part begins between [lines](KeyRange::line_of), it reads up to one too
 /// much of each segment.
@@ -94,38 +90,11 @@ impl<'a> Joiner<'a> {
         self.request.memory_bytes / self.request.threads as u64
     }
 
-    /// What one machine would be asked for that does a job by itself, in a folder of this job's.
-    fn asked<'r>(&'r self, workdir: &'r dyn Storage) -> Request<'r> {
+    /// With what a job is done, in a folder of its own.
+    fn env<'r>(&'r self, workdir: &'r dyn Storage) -> RunEnv<'r> {
         let WorkRequest { now, observer, interrupt, .. } = self.request;
-        // Nothing looks for blocks by it: they come from where the machine has them.
-        let source = Source::Files { blocksdir: PathBuf::new().into(), use_index: UseIndex::Never };
-        Request {
-            params: self.params,
-            source,
-            hints: None,
-            engine: None,
-            proofs: None,
-            aggregate: AggregateKind::None,
-            hinted_validity: HintedValidity::NotAsked,
-            connect: None,
-            leave_witnesses: None,
-            stop: Stop::AtTip,
-            follow: false,
-            threads: 1,
-            memory_bytes: self.memory_bytes(),
-            segment_bytes: None,
-            checkpoint_interval: Duration::MAX,
-            now: *now,
-            verifier: None,
-            workdir,
-            outputs: &[],
-            folders: &[],
-            muhash: false,
-            bridge: None,
-            machines: None,
-            observer: *observer,
-            interrupt,
-        }
+        let env = RunEnv::new(self.params, workdir, *observer, interrupt);
+        RunEnv { memory_bytes: self.memory_bytes(), now: *now, ..env }
     }
 
     /// The first walk over a segment.

@@ -6,7 +6,10 @@ use apus_chain::{Network, Params};
 use apus_storage::DirStorage;
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::engines::swiftsync::hints::HintsOptions;
-use apus_sync::{HintedValidity, HintsInput, Outcome, Request, Silent, Source, Stop, UseIndex};
+use apus_sync::{
+    HintedTask, HintedValidity, HintsInput, Outcome, Request, RunEnv, Silent, Source, Stop, Task,
+    UseIndex,
+};
 use apus_testkit::bitcoind::Bitcoind;
 use std::fs;
 use std::sync::atomic::AtomicBool;
@@ -60,34 +63,34 @@ fn outcome(chain: &Chain) -> Outcome {
     let work = tempfile::tempdir().unwrap();
     let hints = chain.path().join("chain.hints");
     apus_sync::run(&Request {
-        params: Params::of(Network::Regtest),
         source: Source::Files {
             blocksdir: chain.path().join("blocks").into(),
             use_index: UseIndex::IfPresent,
         },
-        hints: Some(HintsInput::File(hints, HintsOptions::default())),
-        engine: None,
-        aggregate: AggregateKind::Sha256,
-        hinted_validity: HintedValidity::Assumed,
-        leave_witnesses: None,
-        connect: None,
+        task: Task::Hinted(HintedTask {
+            hints: HintsInput::File(hints, HintsOptions::default()),
+            aggregate: AggregateKind::Sha256,
+            validity: HintedValidity::Assumed,
+            connect: None,
+        }),
         stop: Stop::At(chain.manifest.height),
         follow: false,
-        threads: 2,
-        memory_bytes: 64 << 20,
-        segment_bytes: None,
-        checkpoint_interval: Duration::ZERO,
-        now: 4_000_000_000,
-        verifier: None,
-        workdir: &DirStorage::new(work.path()),
         outputs: &[],
         folders: &[],
         muhash: true,
-        proofs: None,
-        bridge: None,
-        machines: None,
-        observer: &Silent,
-        interrupt: &AtomicBool::new(false),
+        env: RunEnv {
+            params: Params::of(Network::Regtest),
+            threads: 2,
+            memory_bytes: 64 << 20,
+            segment_bytes: None,
+            checkpoint_interval: Duration::ZERO,
+            now: 4_000_000_000,
+            verifier: None,
+            workdir: &DirStorage::new(work.path()),
+            machines: None,
+            observer: &Silent,
+            interrupt: &AtomicBool::new(false),
+        },
     })
     .unwrap()
 }

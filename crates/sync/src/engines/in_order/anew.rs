@@ -3,7 +3,7 @@
 //! There is no way back over blocks that were joined. What segments did of the blocks that both chains have stays.
 
 use crate::engines::in_order::Totals;
-use crate::error::{StorageResult, SyncError, UsageError};
+use crate::error::{StorageResult, SyncError};
 use crate::request::Request;
 use crate::workdir::names::RECORD;
 use crate::workdir::record::{At, Record};
@@ -31,15 +31,15 @@ pub(crate) fn is_under_way(record: &Record) -> bool {
 /// Gives up the coins of an earlier start, with the record of how far it was. Where it is ended on the way, the record tells
 /// the next start to go on with it.
 pub(crate) fn begin_anew(request: &Request<'_>) -> Result<(), SyncError> {
-    let Some(mut record) = Record::read(request.workdir)? else { return Ok(()) };
-    let options = request.connect.as_ref().ok_or(SyncError::Usage(UsageError::NothingToConnect))?;
+    let Some(mut record) = Record::read(request.env.workdir)? else { return Ok(()) };
+    let options = request.expect_connect()?;
     let store = (options.store)()?;
-    let tip = KnownBlock { height: 0, hash: request.params.genesis_hash };
+    let tip = KnownBlock { height: 0, hash: request.env.params.genesis_hash };
     if !is_under_way(&record) {
         record.at.truncate(1);
         let (totals, sum) = (Totals::default(), Some(CoinSum::default()));
         record.at.push(At { block: tip, totals, sum });
-        record.write(request.workdir)?;
+        record.write(request.env.workdir)?;
     }
     loop {
         let changes = Forgotten(first_coins(&*store)?);
@@ -48,8 +48,8 @@ pub(crate) fn begin_anew(request: &Request<'_>) -> Result<(), SyncError> {
             break;
         }
     }
-    request.workdir.remove(RECORD).at(request.workdir, RECORD)?;
-    request.workdir.sync_names().at(request.workdir, "")
+    request.env.workdir.remove(RECORD).at(request.env.workdir, RECORD)?;
+    request.env.workdir.sync_names().at(request.env.workdir, "")
 }
 
 /// Some coins of a store, the first ones; nothing where it is empty.

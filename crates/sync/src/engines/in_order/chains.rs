@@ -51,7 +51,7 @@ impl<'a> Connecting<'a> {
                                 && reached
                                 && self.is_on_chain() =>
                         {
-                            self.request.interrupt.store(false, Ordering::Relaxed);
+                            self.request.env.interrupt.store(false, Ordering::Relaxed);
                             self.end = self.state.tip().height;
                             return kept.or_else(|error| self.without_invalid_end(error));
                         }
@@ -83,7 +83,7 @@ impl<'a> Connecting<'a> {
             return Err(error);
         }
         let (why, tip) = (error.to_string(), *self.state.tip());
-        self.request.observer.event(Event::Warning(Warning::EndsBelow { why, tip }));
+        self.request.env.observer.event(Event::Warning(Warning::EndsBelow { why, tip }));
         Ok(())
     }
 
@@ -117,16 +117,17 @@ impl<'a> Connecting<'a> {
     fn go_on(&mut self, dir: Arc<dyn ChainSource + 'a>) -> Result<(), SyncError> {
         let (chain, request) = (dir.chain(), self.request);
         self.end = request.stop.end_in(&*dir)?;
-        self.checks = ScriptChecks::new(request.params, chain, self.record.identity.assume_valid);
+        self.checks =
+            ScriptChecks::new(request.env.params, chain, self.record.identity.assume_valid);
         // Scripts that are run need them.
         self.unseen = leave_witnesses(request, &*dir, Some(self.record.identity.unseen));
         let first = self.record.identity.from;
         if !self.state.has_scripts() && (first..=self.end).any(|height| self.checks.needed(height))
         {
-            self.state.set_scripts(ScriptPool::new(request.threads)?);
+            self.state.set_scripts(ScriptPool::new(request.env.threads)?);
         }
         let tip = *chain.tip_hash();
-        request.observer.event(Event::Tip { height: self.end, tip });
+        request.env.observer.event(Event::Tip { height: self.end, tip });
         self.dir = dir;
         Ok(())
     }
@@ -162,7 +163,7 @@ impl<'a> Connecting<'a> {
             let context = apus_chain::BlockContext {
                 hash,
                 median_time_past: u32::MAX,
-                ..context(self.request.params, chain, self.request.verifier, height)
+                ..context(self.request.env.params, chain, self.request.env.verifier, height)
             };
             let (mut checker, mut block) = (apus_chain::BlockChecker::new(), None);
             // It may have come without witnesses, or with others.
@@ -195,7 +196,7 @@ impl<'a> Connecting<'a> {
         }
         let what = "it connected blocks without keeping them, which a node needs, and can go back over \
                     them no more";
-        self.request.other_run(what)
+        self.request.env.other_run(what)
     }
 
     /// Warns where fewer of the last blocks will be kept than a node wants, since hints reach into them.
@@ -204,7 +205,7 @@ impl<'a> Connecting<'a> {
         let keeps = self.keeper.is_some() || self.dir.keeps_undo();
         if keeps && from > first {
             let (end, hinted) = (self.end, from - 1);
-            self.request.observer.event(Event::Warning(Warning::FewWithUndo { end, hinted }));
+            self.request.env.observer.event(Event::Warning(Warning::FewWithUndo { end, hinted }));
         }
     }
 }

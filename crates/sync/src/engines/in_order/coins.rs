@@ -64,12 +64,12 @@ impl Connecting<'_> {
             adder.add(outpoint, coin.as_bytes());
             seen += 1;
             let look = seen.is_multiple_of(LOOK_EVERY);
-            match look && stop_if_interrupted(self.request.interrupt).is_err() {
+            match look && stop_if_interrupted(self.request.env.interrupt).is_err() {
                 true => Err(StoreError::Stopped),
                 false => Ok(()),
             }
         });
-        stop_if_interrupted(self.request.interrupt)?;
+        stop_if_interrupted(self.request.env.interrupt)?;
         walked?;
         match self.state.sum() == Some(adder.sum()) {
             true => Ok(()),
@@ -80,8 +80,8 @@ impl Connecting<'_> {
 
 /// The error of a store whose coins are not those that the blocks led to.
 fn coins_changed(request: &Request<'_>) -> SyncError {
-    let workdir = request.workdir.describe("");
-    let store = request.connect.as_ref().and_then(|connect| connect.beyond.clone());
+    let workdir = request.env.workdir.describe("");
+    let store = request.connect().and_then(|connect| connect.beyond.clone());
     let (store, progress) = match store {
         Some(store) => (store, format!("that store and {workdir}, which hold the progress")),
         None => ("the work folder".to_owned(), format!("{workdir}, which holds the progress")),

@@ -3,7 +3,7 @@
 use super::Base;
 use crate::engines::in_order::Totals;
 use crate::error::{IoError, SyncError};
-use crate::request::Request;
+use crate::request::RunEnv;
 use crate::sink::each_coin;
 use crate::sink::put::merge_all;
 use crate::workdir::RunInfo;
@@ -15,7 +15,7 @@ use apus_engine::utxo::{Changes, CoinBytes, CoinsStore, Flush, StoreError};
 /// Fills an empty store with the coins of a base. That their sum is not known yet is in the
 /// record while it is written.
 pub(super) fn fill(
-    request: &Request<'_>,
+    env: &RunEnv<'_>,
     store: &dyn CoinsStore,
     base: Base,
     record: &Record,
@@ -31,8 +31,8 @@ pub(super) fn fill(
         coins,
     };
     let at = At { block: tip, totals, sum: None };
-    Record { at: vec![at], ..record.clone() }.write(request.workdir)?;
-    let changes = Merged::new(request, runs, record.key);
+    Record { at: vec![at], ..record.clone() }.write(env.workdir)?;
+    let changes = Merged::new(env, runs, record.key);
     let written = store.write(&Flush { tip, changes: &changes, undo: &[], undo_from: tip.height });
     let failure = changes.failure.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     match failure {
@@ -47,7 +47,7 @@ pub(super) fn fill(
 
 /// The sum of the coins of a base, where a start was ended before it was noted.
 pub(super) fn sum_of_base(
-    request: &Request<'_>,
+    env: &RunEnv<'_>,
     base: Base,
     key: CoinSumKey,
 ) -> Result<CoinSum, SyncError> {
@@ -56,7 +56,7 @@ pub(super) fn sum_of_base(
         coin.into_iter().for_each(|coin| adder.add(outpoint, coin.as_bytes()));
         Ok(())
     };
-    merge_all(request, base.runs, &mut |record| {
+    merge_all(env, base.runs, &mut |record| {
         crate::runs::records(record)
             .try_for_each(|(txid, group)| put_group(txid, group, each, &mut stored))
     })?;
@@ -65,7 +65,7 @@ pub(super) fn sum_of_base(
 
 /// The coins of all runs, as changes of an empty store.
 struct Merged<'a> {
-    request: &'a Request<'a>,
+    env: &'a RunEnv<'a>,
     runs: Vec<RunInfo>,
     key: CoinSumKey,
     /// The sum of what was given away, once that is all.
@@ -75,8 +75,8 @@ struct Merged<'a> {
 }
 
 impl<'a> Merged<'a> {
-    fn new(request: &'a Request<'a>, runs: Vec<RunInfo>, key: CoinSumKey) -> Self {
-        Self { request, runs, key, sum: Default::default(), failure: Default::default() }
+    fn new(env: &'a RunEnv<'a>, runs: Vec<RunInfo>, key: CoinSumKey) -> Self {
+        Self { env, runs, key, sum: Default::default(), failure: Default::default() }
     }
 }
 
@@ -88,7 +88,7 @@ impl Changes for Merged<'_> {
             coin.into_iter().for_each(|coin| adder.add(outpoint, coin.as_bytes()));
             each(outpoint, coin)
         };
-        let merged = merge_all(self.request, self.runs.clone(), &mut |record| {
+        let merged = merge_all(self.env, self.runs.clone(), &mut |record| {
             for (txid, group) in crate::runs::records(record) {
                 put_group(txid, group, each, &mut stored)?;
             }

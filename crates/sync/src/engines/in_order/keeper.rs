@@ -101,8 +101,8 @@ impl Keeper {
         let Some((output, kept)) = found else { return Ok(None) };
         let place = Place {
             log: options.positions.clone(),
-            network: request.params.network,
-            genesis: request.params.genesis_block(),
+            network: request.env.params.network,
+            genesis: request.env.params.genesis_block(),
             key: dir.obfuscation(),
             kept,
         };
@@ -119,13 +119,13 @@ impl Keeper {
             Some(found) => found,
             None => {
                 let draft = FolderDraft::begin(output)?;
-                let folder = blocks_folder(draft.folder(), request.params.network);
+                let folder = blocks_folder(draft.folder(), request.env.params.network);
                 let store = place.begin(&folder)?;
                 // The genesis block is there where it belongs.
                 (draft, store, first..first.max(1))
             }
         };
-        let folder = blocks_folder(draft.folder(), request.params.network);
+        let folder = blocks_folder(draft.folder(), request.env.params.network);
         let more = holds.end..end + 1;
         let block_bytes: u64 = more.map(|height| dir.block_bytes(height)).sum();
         // Undo data takes a seventh as much on the main chain.
@@ -262,7 +262,7 @@ impl Place {
         tip: KnownBlock,
     ) -> Result<Option<Found>, SyncError> {
         let lacking = |what: &str| match self.kept {
-            DatadirBlocks::All => Err(request.other_run(what)),
+            DatadirBlocks::All => Err(request.env.other_run(what)),
             DatadirBlocks::Last => Ok(None),
         };
         if !self.log.exists() {
@@ -274,7 +274,7 @@ impl Place {
         remove_folder(&index_folder(draft.folder(), self.network))?;
         let folder = blocks_folder(draft.folder(), self.network);
         let store = self.go_on(&folder, &tip.hash)?;
-        let is_of_all = store.has(&request.params.genesis_hash);
+        let is_of_all = store.has(&request.env.params.genesis_hash);
         let start = match self.kept {
             // Blocks come in ascending height: those below are there as well.
             DatadirBlocks::All if is_of_all && store.has_undo(&tip.hash) => 0,

@@ -8,16 +8,16 @@
 use super::keeper::KeptBlock;
 use crate::error::SyncError;
 use crate::progress::Event;
-use crate::request::Request;
+use crate::request::RunEnv;
 use crate::source::ChainSource;
 use crate::warning::Warning;
 use apus_chain::{CoinSumKey, HeightRange};
 
 /// Warns of blocks of `done` that will have no undo data in the folder of blocks that are kept.
-pub(crate) fn warn_of_missing(request: &Request<'_>, dir: &dyn ChainSource, done: HeightRange) {
+pub(crate) fn warn_of_missing(env: &RunEnv<'_>, dir: &dyn ChainSource, done: HeightRange) {
     let ranges = dir.without_undo(done);
     if !ranges.is_empty() {
-        request.observer.event(Event::Warning(Warning::NoUndo { ranges }));
+        env.observer.event(Event::Warning(Warning::NoUndo { ranges }));
     }
 }
 

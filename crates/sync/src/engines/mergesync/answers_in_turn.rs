@@ -60,10 +60,10 @@ impl<'a> AnswersInTurn<'a> {
         from: Height,
     ) -> Result<Self, SyncError> {
         let request = walk.work.request;
-        let budget = MergeBudget::new(memory_bytes(request) / 4).by(request.threads);
-        let go_on = || stop_if_interrupted(request.interrupt);
-        let runs = Runs::<AnswersForm>::open(request.workdir, joined, budget, &go_on)?;
-        let joined = Lanes::open(runs, key_of(from), request.threads)?;
+        let budget = MergeBudget::new(memory_bytes(&request.env) / 4).by(request.env.threads);
+        let go_on = || stop_if_interrupted(request.env.interrupt);
+        let runs = Runs::<AnswersForm>::open(request.env.workdir, joined, budget, &go_on)?;
+        let joined = Lanes::open(runs, key_of(from), request.env.threads)?;
         Ok(Self { walk, joined, own: OwnRuns::new(walk, from) })
     }
 

@@ -29,7 +29,7 @@ pub fn hash_beside<T>(
     // With peers blocks above are connected, and the set becomes another one.
     let goes_on = matches!(request.source, Source::Peers(_));
     // Where machines share the run, this one waits for them meanwhile.
-    let has_thread = request.threads >= 2 || request.machines.is_some();
+    let has_thread = request.env.threads >= 2 || request.env.machines.is_some();
     if !has_thread || are_written || goes_on {
         return Ok((work()?, None));
     }
@@ -57,10 +57,10 @@ fn hash(
 ) -> Result<Hashed, SyncError> {
     let go_on = || match halt.load(Ordering::Relaxed) {
         true => Err(SyncError::Interrupted),
-        false => stop_if_interrupted(request.interrupt),
+        false => stop_if_interrupted(request.env.interrupt),
     };
-    let (mut sink, budget) = (HashSink::default(), MergeBudget::new(request.memory_bytes / 16));
-    merge_runs::<Coins>(request.workdir, coins, budget, &go_on, &mut |record| {
+    let (mut sink, budget) = (HashSink::default(), MergeBudget::new(request.env.memory_bytes / 16));
+    merge_runs::<Coins>(request.env.workdir, coins, budget, &go_on, &mut |record| {
         go_on()?;
         sink.put_records(record)
     })?;

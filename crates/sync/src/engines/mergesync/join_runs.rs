@@ -13,7 +13,7 @@ use crate::engines::mergesync::{
 use crate::engines::pass::RunKind;
 use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
-use crate::request::Request;
+use crate::request::RunEnv;
 use crate::runs::{
     Group, KeyRange, Lanes, Made, MergeBudget, Merging, RunWriter, Runs, Spent, divide,
 };
@@ -48,8 +48,8 @@ const AHEAD_EACH: usize = 2;
 /// Memory that there is for what segments left, beside those of them that are held. Where the run has little it is more
 /// than its budget: many short runs would have to be merged into longer ones before, and segments themselves, which took
 /// more, are gone by then.
-pub(super) fn memory_bytes(request: &Request<'_>) -> u64 {
-    memory_for_joining(request.memory_bytes)
+pub(super) fn memory_bytes(env: &RunEnv<'_>) -> u64 {
+    memory_for_joining(env.memory_bytes)
 }
 
 /// The same of a request's memory.
@@ -100,31 +100,31 @@ pub struct JoinOptions<'a> {
 
 /// Joins what segments left.
 pub(super) fn join(
-    request: &Request<'_>,
+    env: &RunEnv<'_>,
     done: &[Done<Gathered>],
     options: JoinOptions<'_>,
 ) -> Result<Joined, SyncError> {
-    request.observer.event(Event::Started(Phase::Join));
-    let go_on = || stop_if_interrupted(request.interrupt);
+    env.observer.event(Event::Started(Phase::Join));
+    let go_on = || stop_if_interrupted(env.interrupt);
     let runs = JOINED_RUNS.map(|kind| runs_of(done, kind));
     let bytes_total: u64 = runs.iter().flatten().map(|run| run.bytes).sum();
     let [made, spent] = runs;
-    let budget = merge_budget(request.memory_bytes, request.threads);
-    let made = Runs::open(request.workdir, made, budget, &go_on)?;
-    let spent = Runs::open(request.workdir, spent, budget, &go_on)?;
-    let of_bytes = bytes_total / part_bytes(request.memory_bytes, request.threads);
-    let least = (bytes_total / PART_BYTES_MIN).min(PARTS_EACH * request.threads as u64);
+    let budget = merge_budget(env.memory_bytes, env.threads);
+    let made = Runs::open(env.workdir, made, budget, &go_on)?;
+    let spent = Runs::open(env.workdir, spent, budget, &go_on)?;
+    let of_bytes = bytes_total / part_bytes(env.memory_bytes, env.threads);
+    let least = (bytes_total / PART_BYTES_MIN).min(PARTS_EACH * env.threads as u64);
     let parts = divide(made.sections().chain(spent.sections()), of_bytes.max(least).max(1));
-    let joining = Joining::new((request, options), made, spent, parts)?;
+    let joining = Joining::new((env, options), made, spent, parts)?;
     let joined = joining.run(bytes_total)?;
     let bytes = joining.close()?;
-    request.observer.event(Event::Ended { phase: Phase::Join, bytes });
+    env.observer.event(Event::Ended { phase: Phase::Join, bytes });
     Ok(joined)
 }
 
 /// Joins those of some keys on this thread, and calls `alive` every now and then.
 pub fn join_keys(
-    request: &Request<'_>,
+    env: &RunEnv<'_>,
     [made, spent]: [Vec<RunInfo>; 2],
     keys: KeyRange,
     options: JoinOptions<'_>,
@@ -132,17 +132,17 @@ pub fn join_keys(
 ) -> Result<Joined, SyncError> {
     let go_on = || {
         alive();
-        stop_if_interrupted(request.interrupt)
+        stop_if_interrupted(env.interrupt)
     };
-    let budget = MergeBudget::new(memory_bytes(request) / 8);
-    let made = Runs::open(request.workdir, made, budget, &go_on)?;
-    let spent = Runs::open(request.workdir, spent, budget, &go_on)?;
-    let mut sink = Sink::new(request, 0, &options)?;
+    let budget = MergeBudget::new(memory_bytes(env) / 8);
+    let made = Runs::open(env.workdir, made, budget, &go_on)?;
+    let spent = Runs::open(env.workdir, spent, budget, &go_on)?;
+    let mut sink = Sink::new(env, 0, &options)?;
     let both = (made.part(keys)?, spent.part(keys)?);
-    join_records(request.workdir, both, &mut sink, &|_| go_on())?;
+    join_records(env.workdir, both, &mut sink, &|_| go_on())?;
     made.close()?;
     spent.close()?;
-    sink.finish(&Held::new(held_bytes(request.memory_bytes)), options.durable)
+    sink.finish(&Held::new(held_bytes(env.memory_bytes)), options.durable)
 }
 
 /// Joins coins with spends. `go_on` is asked every now and then whether to, and told how many bytes of records there were.
@@ -181,7 +181,7 @@ fn join_records(
 
 /// What the threads share.
 struct Joining<'a> {
-    request: &'a Request<'a>,
+    env: &'a RunEnv<'a>,
     options: JoinOptions<'a>,
     made: Lanes<'a, Made>,
     spent: Lanes<'a, Spent>,
@@ -209,21 +209,21 @@ type Outcome = Result<Joined, SyncError>;
 
 impl<'a> Joining<'a> {
     fn new(
-        (request, options): (&'a Request<'a>, JoinOptions<'a>),
+        (env, options): (&'a RunEnv<'a>, JoinOptions<'a>),
         made: Runs<'a, Made>,
         spent: Runs<'a, Spent>,
         parts: Vec<KeyRange>,
     ) -> Result<Self, SyncError> {
         Ok(Self {
-            request,
+            env,
             options,
-            made: Lanes::open(made, 0, request.threads)?,
-            spent: Lanes::open(spent, 0, request.threads)?,
+            made: Lanes::open(made, 0, env.threads)?,
+            spent: Lanes::open(spent, 0, env.threads)?,
             parts,
             claims: Mutex::default(),
             moved: Condvar::new(),
             halt: AtomicBool::new(false),
-            held: Held::new(held_bytes(request.memory_bytes)),
+            held: Held::new(held_bytes(env.memory_bytes)),
             bytes: AtomicU64::new(0),
         })
     }
@@ -236,7 +236,7 @@ impl<'a> Joining<'a> {
     }
 
     fn run(&self, bytes_total: u64) -> Outcome {
-        let workers = self.request.threads.min(self.parts.len());
+        let workers = self.env.threads.min(self.parts.len());
         let mut whole = Joined::default();
         std::thread::scope(|scope| {
             let (send, receive) = sync_channel::<Outcome>(workers);
@@ -267,7 +267,7 @@ impl<'a> Joining<'a> {
                 }
                 let bytes = self.bytes.load(Ordering::Relaxed);
                 let progress = Progress { bytes, bytes_total, ..Progress::default() };
-                self.request.observer.event(Event::Progress(Phase::Join, progress));
+                self.env.observer.event(Event::Progress(Phase::Join, progress));
             }
             failure.map_or(Ok(()), Err)
         })?;
@@ -293,7 +293,7 @@ impl<'a> Joining<'a> {
             claims.under_way.remove(&last);
             self.moved.notify_all();
         }
-        let ahead = AHEAD_EACH * self.request.threads;
+        let ahead = AHEAD_EACH * self.env.threads;
         let is_ahead = |claims: &mut Claims| {
             let lowest = claims.under_way.first().copied().unwrap_or(claims.next);
             claims.next < self.parts.len() && claims.next >= lowest + ahead && !self.halted()
@@ -317,14 +317,14 @@ impl<'a> Joining<'a> {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         match self.halted() {
             true => Err(SyncError::Interrupted),
-            false => stop_if_interrupted(self.request.interrupt),
+            false => stop_if_interrupted(self.env.interrupt),
         }
     }
 
     /// One thread's life: it joins parts as long as there are any.
     fn parts(&self, thread: usize) -> Outcome {
         let mut guard = HaltUnlessDone { of: self, done: false };
-        let mut sink = Sink::new(self.request, thread, &self.options)?;
+        let mut sink = Sink::new(self.env, thread, &self.options)?;
         let mut next = self.claim(None);
         while let Some(part) = next {
             self.part(self.parts[part], &mut sink)?;
@@ -342,7 +342,7 @@ impl<'a> Joining<'a> {
         // Both are taken before anything can go wrong with one of them: the next thread waits for that.
         let (made, spent) = (self.made.take(keys)?, self.spent.take(keys)?);
         let both = (self.made.merge(made)?, self.spent.merge(spent)?);
-        join_records(self.request.workdir, both, sink, &|bytes| self.go_on(bytes))
+        join_records(self.env.workdir, both, sink, &|bytes| self.go_on(bytes))
     }
 }
 
@@ -394,14 +394,10 @@ impl SetPart<'_> {
 }
 
 impl<'s> Sink<'s> {
-    fn new(
-        request: &Request<'s>,
-        thread: usize,
-        options: &JoinOptions<'s>,
-    ) -> Result<Self, SyncError> {
+    fn new(env: &RunEnv<'s>, thread: usize, options: &JoinOptions<'s>) -> Result<Self, SyncError> {
         let JoinOptions { numbered, leaves, muhash, bare, durable } = *options;
-        let storage = request.workdir;
-        let [of_answers, of_places, of_leaves] = spill_bytes(request.memory_bytes, request.threads);
+        let storage = env.workdir;
+        let [of_answers, of_places, of_leaves] = spill_bytes(env.memory_bytes, env.threads);
         let run = RunWriter::create(storage, format!("{SPILL}set-{thread}.run"), SECTION_BYTES)?;
         let leaves = leaves.map(|by| {
             let name = format!("leaves-{thread}");
@@ -519,7 +515,8 @@ impl JoinSink for Sink<'_> {
 mod tests {
     use super::*;
     use crate::pass::held_bytes_max;
-    use crate::request::testing::request;
+    use crate::progress::Silent;
+    use apus_chain::{Network, Params};
     use apus_testkit::storage::CrashStorage;
     use std::time::Duration;
 
@@ -552,14 +549,15 @@ mod tests {
     #[test]
     fn no_thread_is_far_ahead_of_the_slowest() {
         let (storage, stop) = (CrashStorage::new(), AtomicBool::new(false));
-        let request = Request { threads: 2, ..request(&storage, &stop) };
+        let env = RunEnv::new(Params::of(Network::Regtest), &storage, &Silent, &stop);
+        let env = RunEnv { threads: 2, ..env };
         let options =
             JoinOptions { numbered: false, leaves: None, muhash: false, bare: 0, durable: false };
         let budget = MergeBudget::new(0);
         let made = Runs::open(&storage, Vec::new(), budget, &|| Ok(())).unwrap();
         let spent = Runs::open(&storage, Vec::new(), budget, &|| Ok(())).unwrap();
         let parts = vec![KeyRange::ALL; 7];
-        let joining = Joining::new((&request, options), made, spent, parts).unwrap();
+        let joining = Joining::new((&env, options), made, spent, parts).unwrap();
         let ahead: Vec<_> = (0..4).map(|_| joining.claim(None)).collect();
         assert_eq!(ahead, [Some(0), Some(1), Some(2), Some(3)]);
         std::thread::scope(|scope| {

@@ -82,8 +82,8 @@ impl Merged<'_> {
             Forest::Leaves(count) => *count,
         };
         let runs = self.joined.leaves.clone().unwrap_or_default();
-        let leaves = SortedLeaves::open(request, runs, count)?;
-        let roots = roots(request, &leaves)?;
+        let leaves = SortedLeaves::open(&request.env, runs, count)?;
+        let roots = roots(&request.env, &leaves)?;
         leaves.close().map(|()| roots)
     }
 
@@ -98,9 +98,9 @@ impl Merged<'_> {
         let failed = |error| SyncError::Hints { file: storage.describe(name), error };
         let out = BufWriter::with_capacity(1 << 18, file);
         let mut writer = HintsWriter::new(out, self.set.height).map_err(failed)?;
-        let budget = MergeBudget::new(request.memory_bytes / 4);
+        let budget = MergeBudget::new(request.env.memory_bytes / 4);
         let runs = self.joined.places.clone();
-        let runs = Runs::<Places>::open(request.workdir, runs, budget, &|| Ok(()))?;
+        let runs = Runs::<Places>::open(request.env.workdir, runs, budget, &|| Ok(()))?;
         let mut places = runs.part(KeyRange::ALL)?;
         places.next()?;
         let mut indices = Vec::new();

@@ -18,7 +18,7 @@ use crate::engines::mergesync::{
 };
 use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
-use crate::request::{Request, Scripts};
+use crate::request::{RunEnv, Scripts};
 use crate::source::ChainSource;
 use crate::supply::Walker;
 use crate::supply::in_order::{InOrder, Prepared, Put, walk_in_order};
@@ -124,16 +124,16 @@ impl Walk<'_> {
         mut takers: Takers<'_, '_>,
     ) -> Result<Scripts, SyncError> {
         let Work { request, dir, ref pool, .. } = *self.work;
-        request.observer.event(Event::Started(Phase::Connect));
+        request.env.observer.event(Event::Started(Phase::Connect));
         let from = judging.record.judged + 1;
         if from > 1 {
             let (segments, of) = (judging.record.judged as usize, self.end as usize);
-            request.observer.event(Event::Resumed { segments, of });
+            request.env.observer.event(Event::Resumed { segments, of });
         }
         let joined = judging.record.joined.clone();
         let answers = AnswersInTurn::open(self, joined.answers, from)?;
         let judge = Judge {
-            params: request.params,
+            params: request.env.params,
             scripts: pool.as_ref(),
             sum_key: (takers.keeper.is_some() || dir.keeps_undo()).then_some(self.sum_key),
             bare: self.bare,
@@ -146,12 +146,12 @@ impl Walk<'_> {
         };
         let range = HeightRange::new(from, self.end + 1);
         let (mut scripts, mut bytes) = (Scripts::default(), 0);
-        walk_in_order(request, dir, (range, self.unseen, self.bare), &walk, |ahead| {
+        walk_in_order(&request.env, dir, (range, self.unseen, self.bare), &walk, |ahead| {
             (scripts, bytes) = self.take_all(ahead, judging, &mut takers)?;
             Ok(())
         })?;
         answers.expect_end()?;
-        request.observer.event(Event::Ended { phase: Phase::Connect, bytes });
+        request.env.observer.event(Event::Ended { phase: Phase::Connect, bytes });
         Ok(scripts)
     }
 
@@ -206,7 +206,7 @@ impl Walk<'_> {
         !wanted
             && !checks.needed(height)
             && !rules.existed.contains_key(&height)
-            && claims.allowed(request.params, height, dir.chain(), answers.of_block(height))
+            && claims.allowed(request.env.params, height, dir.chain(), answers.of_block(height))
     }
 
     /// The verdict on such a block.
@@ -264,7 +264,8 @@ impl Walk<'_> {
         let mut told_at = Instant::now();
         let mut taken = judging.record.judged;
         loop {
-            let next = match stop_if_interrupted(request.interrupt).and_then(|()| ahead.next()) {
+            let next = match stop_if_interrupted(request.env.interrupt).and_then(|()| ahead.next())
+            {
                 Ok(next) => next,
                 Err(error) => {
                     // A block below that proves invalid is the one to tell of.
@@ -296,9 +297,9 @@ impl Walk<'_> {
             progress = Progress { blocks, bytes, weight, ..progress };
             if told_at.elapsed() >= PROGRESS_INTERVAL {
                 told_at = Instant::now();
-                request.observer.event(Event::Progress(Phase::Connect, progress));
+                request.env.observer.event(Event::Progress(Phase::Connect, progress));
             }
-            if judging.durable && judging.saved_at.elapsed() >= request.checkpoint_interval {
+            if judging.durable && judging.saved_at.elapsed() >= request.env.checkpoint_interval {
                 self.settle(&mut pending, 0, takers)?;
                 if takers.can_sync() {
                     self.save(judging, height, takers)?;
@@ -307,7 +308,7 @@ impl Walk<'_> {
         }
         self.settle(&mut pending, 0, takers)?;
         takers.bridge.as_mut().map_or(Ok(()), |bridge| bridge.finish())?;
-        request.observer.event(Event::Progress(Phase::Connect, progress));
+        request.env.observer.event(Event::Progress(Phase::Connect, progress));
         if judging.durable && judging.record.judged < self.end {
             self.save(judging, self.end, takers)?;
         }
@@ -355,24 +356,24 @@ impl Walk<'_> {
     /// Why a block was not taken.
     fn refusal(&self, id: KnownBlock, error: JudgeError) -> SyncError {
         let Work { request, dir, .. } = *self.work;
-        refusal(request, dir, (id, error), &|| ())
+        refusal(&request.env, dir, (id, error), &|| ())
     }
 
     pub(super) fn damaged(&self) -> SyncError {
-        let file = self.work.request.workdir.describe("");
+        let file = self.work.request.env.workdir.describe("");
         SyncError::Io(IoError::WorkdirDamaged { file })
     }
 }
 
 /// Why a block was not taken. `alive` is called after each block that is looked at for it.
 pub fn refusal(
-    request: &Request<'_>,
+    env: &RunEnv<'_>,
     dir: &dyn ChainSource,
     (id, error): (KnownBlock, JudgeError),
     alive: &(dyn Fn() + Sync),
 ) -> SyncError {
     let told = match error {
-        JudgeError::Refused(refused) => match told(request, dir, (id, refused), alive) {
+        JudgeError::Refused(refused) => match told(env, dir, (id, refused), alive) {
             Ok(error) => ChainstateError::Invalid { block: id, error },
             Err(error) => return error,
         },
@@ -380,7 +381,7 @@ pub fn refusal(
         JudgeError::NoInterpreter(error) => error.into(),
         // A plan that leaves scripts out is refused where they are wanted.
         JudgeError::Bare | JudgeError::Answer(_) => {
-            let file = request.workdir.describe("");
+            let file = env.workdir.describe("");
             return SyncError::Io(IoError::WorkdirDamaged { file });
         }
     };
@@ -389,7 +390,7 @@ pub fn refusal(
 
 /// The rule that a block breaks, once it is known which of its outputs were there before.
 fn told(
-    request: &Request<'_>,
+    env: &RunEnv<'_>,
     dir: &dyn ChainSource,
     (id, refused): (KnownBlock, Refused),
     alive: &(dyn Fn() + Sync),
@@ -401,7 +402,7 @@ fn told(
             alive();
             asked.touched(&block.bytes())
         };
-        take_each(Phase::Connect, request, dir, &[below], &of, &mut |touched| {
+        take_each(Phase::Connect, env, dir, &[below], &of, &mut |touched| {
             for (outpoint, made) in touched {
                 if made {
                     there.insert(outpoint)

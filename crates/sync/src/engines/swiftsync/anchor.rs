@@ -8,9 +8,9 @@
 //! right, and which blocks are valid the assumed-valid block says.
 
 use crate::error::{NotAnchored, SyncError, UsageError};
-use crate::request::{HintedValidity, Request};
+use crate::request::{HintedTask, HintedValidity};
 use crate::warning::Unanchored;
-use apus_chain::{HeaderChain, KnownBlock, ScriptChecks};
+use apus_chain::{HeaderChain, KnownBlock, Params, ScriptChecks};
 
 /// Asks whether the blocks of `chain` up to `last`, which is one of them, may be taken under hints.
 /// Returns those that are taken for valid on the user's word.
@@ -18,28 +18,29 @@ use apus_chain::{HeaderChain, KnownBlock, ScriptChecks};
 /// Only the last block is asked about: where its scripts would not be run, those of no block below it
 /// would ([`ScriptChecks::last_assumed`]).
 pub(crate) fn expect_anchored(
-    request: &Request<'_>,
+    params: &Params,
+    task: &HintedTask<'_>,
     chain: &HeaderChain,
     last: KnownBlock,
 ) -> Result<Option<Unanchored>, SyncError> {
-    let assumed = match &request.connect {
+    let assumed = match &task.connect {
         Some(connect) => connect.assume_valid,
-        None => request.params.default_assume_valid,
+        None => params.default_assume_valid,
     };
-    let checks = ScriptChecks::new(request.params, chain, assumed);
+    let checks = ScriptChecks::new(params, chain, assumed);
     // The genesis block is in every chain, and no run takes it.
     let Some(reason) = checks.reason(last.height).filter(|_| last.height > 0) else {
         return Ok(None);
     };
     let last_assumed = checks.last_assumed().filter(|height| *height > 0);
-    match request.hinted_validity {
+    match task.validity {
         HintedValidity::NotAsked | HintedValidity::Checked => Ok(None),
         HintedValidity::Assumed => {
             let first = last_assumed.map_or(1, |height| height + 1);
             Ok(Some(Unanchored { first, last: last.height, reason }))
         }
         HintedValidity::Anchored => {
-            let assuming_it = ScriptChecks::new(request.params, chain, Some(last.hash));
+            let assuming_it = ScriptChecks::new(params, chain, Some(last.hash));
             let could_be_assumed = !assuming_it.needed(last.height);
             let refused = NotAnchored { last, reason, last_assumed, could_be_assumed };
             Err(SyncError::Usage(UsageError::NotAnchored(Box::new(refused))))

@@ -25,7 +25,7 @@ use apus_engine::script::{ScriptPoolError, script_verifier};
 /// of them.
 fn writes_blocks(request: &Request<'_>, dir: &dyn ChainSource) -> bool {
     let writes = dir.keeps_undo() || request.folders.iter().any(FolderOutput::is_pruned);
-    writes && request.connect.is_some()
+    writes && request.connect().is_some()
 }
 
 /// The last block that is taken under hints which stop at `hinted`; 0 where all are to be connected. What
@@ -39,18 +39,18 @@ pub(crate) fn last_under_hints(
         true => hinted.height.min(first_of_last(request.stop.end(hinted.height, dir.chain())) - 1),
         false => hinted.height,
     };
-    Ok(match Workdir::read_plan(request.workdir)? {
+    Ok(match Workdir::read_plan(request.env.workdir)? {
         Some(plan) if plan.identity.stop_hash == hinted.hash && plan.last() > wanted => {
             let what = format!(
                 "by hints up to block {}, where a node that is to start on the blocks needs all above \
                  block {wanted} connected",
                 plan.last()
             );
-            return Err(request.other_run(what));
+            return Err(request.env.other_run(what));
         }
         Some(plan) if plan.identity.stop_hash == hinted.hash => plan.last(),
         // What an earlier start connected from the first block on stays: the chain was shorter then.
-        None if wanted < hinted.height && Record::read(request.workdir)?.is_some() => 0,
+        None if wanted < hinted.height && Record::read(request.env.workdir)?.is_some() => 0,
         _ => wanted,
     })
 }
@@ -63,8 +63,8 @@ pub(crate) fn expect_scripts(
     under_hints: Height,
     end: Height,
 ) -> Result<(), SyncError> {
-    let assumed = request.connect.as_ref().and_then(|connect| connect.assume_valid);
-    let checks = ScriptChecks::new(request.params, dir.chain(), assumed);
+    let assumed = request.assume_valid();
+    let checks = ScriptChecks::new(request.env.params, dir.chain(), assumed);
     match (under_hints + 1..=end).any(|height| checks.needed(height)) {
         true => script_verifier()
             .map(drop)
@@ -80,12 +80,12 @@ pub(crate) fn spent_later(
     range: HeightRange,
 ) -> Result<SpentLater, SyncError> {
     let phase = Phase::Spends;
-    request.observer.event(Event::Started(phase));
+    request.env.observer.event(Event::Started(phase));
     let key: [u8; SPENT_LATER_KEY] = random_bytes()?;
     let mut builder = SpentLaterBuilder::new(key);
     let spent_by = |block: CheckedBlock| SpentByBlock::new(&block.bytes(), &key);
     let add = &mut |block| builder.add(&block);
-    let bytes = take_each(phase, request, dir, &[range], &spent_by, add)?;
-    request.observer.event(Event::Ended { phase, bytes });
+    let bytes = take_each(phase, &request.env, dir, &[range], &spent_by, add)?;
+    request.env.observer.event(Event::Ended { phase, bytes });
     Ok(builder.finish())
 }

@@ -5,7 +5,7 @@
 use super::{Growing, Parts, Sprout};
 use crate::error::{IoError, SyncError};
 use crate::progress::stop_if_interrupted;
-use crate::request::Request;
+use crate::request::RunEnv;
 use crate::runs::{KeyRange, Leaves, MergeBudget, Merging, Runs, divide};
 use crate::workdir::RunInfo;
 use apus_chain::Reader;
@@ -30,14 +30,14 @@ pub struct SortedLeaves<'r> {
 
 impl<'r> SortedLeaves<'r> {
     /// Those of all leaves, of which there are `count`, that these runs name.
-    pub fn open(request: &Request<'r>, runs: Vec<RunInfo>, count: u64) -> Result<Self, SyncError> {
+    pub fn open(env: &RunEnv<'r>, runs: Vec<RunInfo>, count: u64) -> Result<Self, SyncError> {
         let bytes: u64 = runs.iter().map(|run| run.bytes).sum();
-        let go_on = || stop_if_interrupted(request.interrupt);
-        let budget = MergeBudget::for_each_of(request.threads, request.memory_bytes / 2);
-        let runs = Runs::open(request.workdir, runs, budget, &go_on)?;
-        let parts = (bytes / PART_BYTES_MIN).clamp(1, PARTS_EACH * request.threads as u64);
+        let go_on = || stop_if_interrupted(env.interrupt);
+        let budget = MergeBudget::for_each_of(env.threads, env.memory_bytes / 2);
+        let runs = Runs::open(env.workdir, runs, budget, &go_on)?;
+        let parts = (bytes / PART_BYTES_MIN).clamp(1, PARTS_EACH * env.threads as u64);
         let parts = divide(runs.sections(), parts);
-        let folder = request.workdir.describe("");
+        let folder = env.workdir.describe("");
         Ok(Self { runs, parts, bytes, count, folder })
     }
 

@@ -104,11 +104,11 @@ impl Joiner<'_> {
         };
         let folder = self.scratch.folder()?;
         let storage = folder.storage();
-        let (request, alive) = (self.asked(&storage), || hand.lease.alive());
+        let (env, alive) = (self.env(&storage), || hand.lease.alive());
         let mut undo =
             UndoOut { hand, from: told.undo_from, bytes: Vec::new(), objects: Vec::new() };
         let mut keep = |height, kept: &Kept| undo.put(height, kept);
-        let judged = judge_segment(&request, self.dir, &by, walker, &alive, &mut keep)?;
+        let judged = judge_segment(&env, self.dir, &by, walker, &alive, &mut keep)?;
         let Some(bytes) = judged else { return Ok(None) };
         let undo = undo.finish()?;
         let fragment = match &told.forest {

@@ -12,7 +12,7 @@ use crate::worker::scratch::JobFolder;
 use apus_sync::engines::mergesync::Joined;
 use apus_sync::engines::pass::Work;
 use apus_sync::error::{StorageResult, SyncError};
-use apus_sync::request::Request;
+use apus_sync::request::RunEnv;
 use apus_sync::runs::{
     Answers, Cursor, Form, KeyRange, Leaves, MergeBudget, Places, RunWriter, Runs,
 };
@@ -30,15 +30,15 @@ impl Joiner<'_> {
         let told = told.map_err(|error| ClusterError::Message(error.to_string()))?;
         let folder: JobFolder = self.scratch.folder()?;
         let storage = folder.storage();
-        let request = self.asked(&storage);
+        let env = self.env(&storage);
         let runs = Records::new(hand, &storage, self.memory_bytes() / 2).all(&told.sources)?;
         let bytes = runs.iter().flatten().map(|run| run.bytes).sum();
         let keys = KeyRange { from: told.from, until: told.until };
         let leaves = self.leaves.then(|| self.dir.chain());
         let options = PartOptions { leaves, muhash: self.muhash, bare: self.bare };
-        let joined = join_part(&request, runs, keys, options, &|| hand.lease.alive())?;
+        let joined = join_part(&env, runs, keys, options, &|| hand.lease.alive())?;
         let coins = joined.totals.coins;
-        let done = Leaving { hand, request: &request }.all(joined, &told.sources)?;
+        let done = Leaving { hand, env: &env }.all(joined, &told.sources)?;
         let work = Work { blocks: 0, bytes, coins };
         Ok((done.to_bytes(hand.run, hand.job.key), work))
     }
@@ -64,7 +64,7 @@ pub(super) fn changed(object: &ObjectRef) -> SyncError {
 /// What a part leaves, on its way to the store.
 struct Leaving<'l> {
     hand: &'l Hand<'l>,
-    request: &'l Request<'l>,
+    env: &'l RunEnv<'l>,
 }
 
 impl Leaving<'_> {
@@ -83,12 +83,12 @@ impl Leaving<'_> {
     }
 
     fn budget(&self) -> MergeBudget {
-        MergeBudget::new(self.request.memory_bytes / 8)
+        MergeBudget::new(self.env.memory_bytes / 8)
     }
 
     /// Some runs as one, in a file.
     fn one_run<F: Form>(&self, runs: Vec<RunInfo>) -> Result<RunInfo, SyncError> {
-        let storage = self.request.workdir;
+        let storage = self.env.workdir;
         let runs = Runs::<F>::open(storage, runs, self.budget(), &|| self.hand.go_on())?;
         let mut merged = runs.part(KeyRange::ALL)?;
         let name = format!("whole-{}run", F::NAME);
@@ -102,7 +102,7 @@ impl Leaving<'_> {
 
     /// Puts a run that is in a file, with its index.
     fn run(&self, run: &RunInfo) -> Result<RunObjects, SyncError> {
-        let storage = self.request.workdir;
+        let storage = self.env.workdir;
         let mut file = storage.open(&run.name, 0).at(storage, &run.name)?;
         let (mut left, mut objects) = (run.file_bytes(), Vec::new());
         while left > 0 {
@@ -150,7 +150,7 @@ impl Leaving<'_> {
         sources: &[JoinSource],
         slices: &mut Slices<'_>,
     ) -> Result<bool, SyncError> {
-        let storage = self.request.workdir;
+        let storage = self.env.workdir;
         let runs = Runs::<F>::open(storage, runs, self.budget(), &|| self.hand.go_on())?;
         let mut merged = runs.part(KeyRange::ALL)?;
         merged.next()?;

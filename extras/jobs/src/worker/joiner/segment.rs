@@ -12,7 +12,7 @@ use apus_sync::engines::mergesync::{
 };
 use apus_sync::engines::mergesync::{JoinOptions, Joined, LeafKeys, join_keys, refusal};
 use apus_sync::error::SyncError;
-use apus_sync::request::Request;
+use apus_sync::request::RunEnv;
 use apus_sync::runs::KeyRange;
 use apus_sync::source::ChainSource;
 use apus_sync::supply::Walker;
@@ -32,7 +32,7 @@ pub(crate) struct PartOptions<'a> {
 
 /// Joins the coins and spends of some keys. The runs have these keys at least.
 pub(crate) fn join_part(
-    request: &Request<'_>,
+    env: &RunEnv<'_>,
     runs: [Vec<RunInfo>; 2],
     keys: KeyRange,
     options: PartOptions<'_>,
@@ -41,7 +41,7 @@ pub(crate) fn join_part(
     let PartOptions { leaves, muhash, bare } = options;
     let (numbered, leaves) = (leaves.is_some(), leaves.map(LeafKeys::Numbers));
     let options = JoinOptions { numbered, leaves, muhash, bare, durable: false };
-    join_keys(request, runs, keys, options, alive)
+    join_keys(env, runs, keys, options, alive)
 }
 
 /// By what the blocks of a segment are judged.
@@ -81,7 +81,7 @@ impl<'j> JudgedBy<'j> {
     /// What a block claims, if its coins allow it, so that the block need not be read again.
     fn allowed(
         &self,
-        request: &Request<'_>,
+        env: &RunEnv<'_>,
         dir: &dyn ChainSource,
         height: Height,
     ) -> Option<&Claims<'_>> {
@@ -91,7 +91,7 @@ impl<'j> JudgedBy<'j> {
         let allowed = self.sum_key.is_none()
             && height <= self.assumed
             && !self.existed.contains_key(&height)
-            && claims.allowed(request.params, height, dir.chain(), answers);
+            && claims.allowed(env.params, height, dir.chain(), answers);
         allowed.then_some(claims)
     }
 }
@@ -104,7 +104,7 @@ fn no_coins(height: Height) -> SyncError {
 /// Judges the blocks of a segment, the lowest first: by their claims, or where these are not enough by themselves. How
 /// many bytes they have; none where the walk was halted. What is to be kept of each goes to `keep`.
 pub(crate) fn judge_segment(
-    request: &Request<'_>,
+    env: &RunEnv<'_>,
     dir: &dyn ChainSource,
     by: &JudgedBy<'_>,
     walker: &mut Walker<'_>,
@@ -112,7 +112,7 @@ pub(crate) fn judge_segment(
     keep: &mut dyn FnMut(Height, &Kept) -> Result<(), SyncError>,
 ) -> Result<Option<u64>, SyncError> {
     let judge =
-        Judge { params: request.params, scripts: by.scripts, sum_key: by.sum_key, bare: by.bare };
+        Judge { params: env.params, scripts: by.scripts, sum_key: by.sum_key, bare: by.bare };
     let noted = |height: Height| {
         let print = by.fingerprints.get(height.checked_sub(by.range.start)? as usize);
         print.map(|print| Fingerprint(*print))
@@ -125,14 +125,14 @@ pub(crate) fn judge_segment(
         let context =
             ConnectContext { ancestry: dir.chain(), check_scripts: id.height > by.assumed };
         let judged = judge.block(block, &coins, existed, &context).and_then(Judged::wait);
-        let kept = judged.map_err(|error| refusal(request, dir, (id, error), alive))?;
+        let kept = judged.map_err(|error| refusal(env, dir, (id, error), alive))?;
         kept.iter().try_for_each(|kept| keep(id.height, kept))?;
         bytes += block.view().raw().len() as u64;
         alive();
         Ok(())
     };
     for height in by.range.heights() {
-        if let Some(claims) = by.allowed(request, dir, height) {
+        if let Some(claims) = by.allowed(env, dir, height) {
             by_claims += claims.block_bytes();
             alive();
             continue;
