@@ -18,10 +18,10 @@ const LOOKED_AT: usize = 42;
 
 /// A coin in its stored form, known to be well-formed.
 #[derive(Clone, PartialEq, Eq)]
-pub struct CoinBytes(Form);
+pub struct CoinBytes(CoinForm);
 
 #[derive(Clone, PartialEq, Eq)]
-enum Form {
+enum CoinForm {
     Inline { length: u8, bytes: [u8; INLINE_BYTES] },
     Heap(Arc<[u8]>),
 }
@@ -47,18 +47,18 @@ impl CoinBytes {
     /// Takes bytes that are known to be a coin.
     pub fn of(bytes: &[u8]) -> Self {
         if bytes.len() > INLINE_BYTES {
-            return Self(Form::Heap(bytes.into()));
+            return Self(CoinForm::Heap(bytes.into()));
         }
         let mut inline = [0; INLINE_BYTES];
         inline[..bytes.len()].copy_from_slice(bytes);
-        Self(Form::Inline { length: bytes.len() as u8, bytes: inline })
+        Self(CoinForm::Inline { length: bytes.len() as u8, bytes: inline })
     }
 
     /// The stored form.
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
-            Form::Inline { length, bytes } => &bytes[..usize::from(*length)],
-            Form::Heap(bytes) => bytes,
+            CoinForm::Inline { length, bytes } => &bytes[..usize::from(*length)],
+            CoinForm::Heap(bytes) => bytes,
         }
     }
 
@@ -70,7 +70,7 @@ impl CoinBytes {
     /// The same coin without its script where that is longer than any that a rule looks at which does not run
     /// it: those that pay to a script's hash, and witness programs.
     pub fn without_long_script(self) -> Self {
-        let Form::Heap(_) = &self.0 else { return self };
+        let CoinForm::Heap(_) = &self.0 else { return self };
         let coin = self.coin();
         let coin = coin.as_ref();
         match coin.script.len() > LOOKED_AT {
@@ -82,9 +82,9 @@ impl CoinBytes {
     /// Memory beyond the value itself, in bytes.
     pub fn heap_bytes(&self) -> usize {
         match &self.0 {
-            Form::Inline { .. } => 0,
+            CoinForm::Inline { .. } => 0,
             // Its bytes, how many hold it, and what an allocator needs to keep it.
-            Form::Heap(bytes) => bytes.len() + 32,
+            CoinForm::Heap(bytes) => bytes.len() + 32,
         }
     }
 }

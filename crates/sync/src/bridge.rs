@@ -28,9 +28,9 @@ use std::sync::Arc;
 const DRAFT: &str = "proofs.incomplete";
 
 /// Pages of a store that others hold, too.
-struct Stored(Arc<dyn ForestStore>);
+struct BridgeRecord(Arc<dyn ForestStore>);
 
-impl Pages for Stored {
+impl Pages for BridgeRecord {
     type Error = StoreError;
 
     fn read(&self, page: PageId, out: &mut Vec<u8>) -> Result<bool, StoreError> {
@@ -52,7 +52,7 @@ pub(crate) struct Bridge<'a> {
     network: Network,
     every: u32,
     store: Arc<dyn ForestStore>,
-    forest: Forest<Stored>,
+    forest: Forest<BridgeRecord>,
     places: Places,
     /// The last block that is in the forest, and the one where the store is.
     at: KnownBlock,

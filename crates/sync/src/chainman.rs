@@ -64,7 +64,7 @@ pub struct Submission {
 
 /// A block that was found invalid while chains were tried.
 #[derive(Debug, Clone)]
-struct Failure {
+struct ActivationFailure {
     id: HeaderId,
     reason: String,
 }
@@ -79,7 +79,7 @@ pub struct ChainManager {
     verifier: Option<Box<dyn ScriptVerifier>>,
     mock_time: Option<i64>,
     /// What was found invalid during the present call, the first found first.
-    failures: Vec<Failure>,
+    failures: Vec<ActivationFailure>,
 }
 
 impl ChainManager {

@@ -104,7 +104,7 @@ pub fn survey_proofs(storage: &dyn Storage, names: &[String]) -> Result<Surveyed
 }
 
 /// A file, or some that follow one another.
-struct Part {
+struct FileSurvey {
     magic: [u8; 4],
     heights: HeightRange,
     before: BlockHash,
@@ -114,7 +114,7 @@ struct Part {
     totals: ProofsTotals,
 }
 
-impl Part {
+impl FileSurvey {
     /// A file of which nothing was counted yet.
     fn of(file: &RangeFile<Stored<'_>>) -> Self {
         let head = file.head();
@@ -141,7 +141,7 @@ impl Part {
     }
 }
 
-fn expect_seam(before: &Part, next: &Part, file: &str) -> Result<(), BridgeError> {
+fn expect_seam(before: &FileSurvey, next: &FileSurvey, file: &str) -> Result<(), BridgeError> {
     let file = file.to_owned();
     let (found, wanted) = (next.heights.start, before.heights.end);
     if found != wanted {
@@ -158,7 +158,7 @@ fn expect_seam(before: &Part, next: &Part, file: &str) -> Result<(), BridgeError
     }
 }
 
-fn survey_file(storage: &dyn Storage, name: &str) -> Result<Part, SyncError> {
+fn survey_file(storage: &dyn Storage, name: &str) -> Result<FileSurvey, SyncError> {
     let mut file = open(storage, name)?;
     let file_bytes = storage.len(name).at(storage, name)?;
     let mut totals = ProofsTotals { files: 1, file_bytes, ..ProofsTotals::default() };
@@ -167,7 +167,7 @@ fn survey_file(storage: &dyn Storage, name: &str) -> Result<Part, SyncError> {
         file.entry(height, &mut entry).map_err(|error| failed(storage, name, error))?;
         totals.add_entry(&entry, height, || storage.describe(name))?;
     }
-    Ok(Part { totals, ..Part::of(&file) })
+    Ok(FileSurvey { totals, ..FileSurvey::of(&file) })
 }
 
 impl ProofsTotals {
@@ -190,7 +190,7 @@ impl ProofsTotals {
         height: Height,
         file: impl Fn() -> String,
     ) -> Result<(), BridgeError> {
-        let Entry { proof, proof_bytes, .. } = Entry::read(entry, height, file)?;
+        let ProofEntry { proof, proof_bytes, .. } = ProofEntry::read(entry, height, file)?;
         self.count(proof.targets.len(), proof.hashes.len(), proof_bytes, entry.len());
         Ok(())
     }
@@ -213,7 +213,7 @@ impl ProofsTotals {
 }
 
 /// What the entry of a block has.
-struct Entry {
+struct ProofEntry {
     proof: Proof,
     /// Bytes of the proof, behind which are the leaf data.
     proof_bytes: usize,
@@ -221,7 +221,7 @@ struct Entry {
     leaf_bytes: Vec<u32>,
 }
 
-impl Entry {
+impl ProofEntry {
     fn read(entry: &[u8], height: Height, file: impl Fn() -> String) -> Result<Self, BridgeError> {
         let mut reader = Reader::new(entry);
         let proof = Proof::read(&mut reader).map_err(|error| BridgeError::Entry {

@@ -54,7 +54,7 @@ pub(crate) enum Useless {
 }
 
 /// An answer that counts.
-struct Counted {
+struct CountedAnswer {
     place: u64,
     input: ObjectRef,
     result: ObjectRef,
@@ -96,7 +96,7 @@ pub(crate) struct Desk<'d> {
     /// Out.
     out: BTreeMap<JobKey, Out>,
     /// What counts already. Such a job is out once more where what it left was lost.
-    counted: BTreeMap<JobKey, Counted>,
+    counted: BTreeMap<JobKey, CountedAnswer>,
     /// Answers that came and were not looked at.
     ahead: Ahead,
     /// Answers to jobs that were not put by this start yet.
@@ -354,7 +354,7 @@ impl<'d> Desk<'d> {
         };
         match answer.kind {
             AnswerKind::Done { result, work, micros } => {
-                let done = Done { result, work, busy: Duration::from_micros(micros) };
+                let done = JobReport { result, work, busy: Duration::from_micros(micros) };
                 self.done((&bytes, input), answer.worker, done, fetched, read)
             }
             AnswerKind::Refused(error) => {
@@ -383,7 +383,7 @@ impl<'d> Desk<'d> {
         &mut self,
         (bytes, input): (&AnswerBytes, ObjectRef),
         worker: String,
-        Done { result, work, busy }: Done,
+        JobReport { result, work, busy }: JobReport,
         fetched: Fetched,
         read: &mut ReadAnswer<'_, T>,
     ) -> Result<Option<T>, SyncError> {
@@ -411,7 +411,7 @@ impl<'d> Desk<'d> {
                 self.out.remove(&key);
                 self.share(worker.clone(), key, work, busy);
                 self.pace.add(busy);
-                self.counted.insert(key, Counted { place, input, result, worker });
+                self.counted.insert(key, CountedAnswer { place, input, result, worker });
                 self.begin_audit(key)?;
                 Ok(Some(done))
             }
@@ -480,7 +480,7 @@ fn warn_of_rest(request: &Request<'_>, removed: Result<(), SyncError>) {
 }
 
 /// What a machine says that it did.
-struct Done {
+struct JobReport {
     result: ObjectRef,
     work: Work,
     busy: Duration,

@@ -62,7 +62,7 @@ pub(crate) fn run(
     };
     let shared = SharedRun { of: *of, pass, plan };
     let desk = open(&shared, work.request, work.dir)?;
-    let mut shared = Shared {
+    let mut shared = MergeSteps {
         work,
         queue: of.queue,
         plan,
@@ -77,7 +77,7 @@ pub(crate) fn run(
     whole
 }
 
-struct Shared<'s> {
+struct MergeSteps<'s> {
     work: &'s Work<'s>,
     queue: &'s dyn JobQueue,
     plan: &'s Plan,
@@ -86,7 +86,7 @@ struct Shared<'s> {
     gathered: Gathered<'s>,
 }
 
-impl Shared<'_> {
+impl MergeSteps<'_> {
     fn whole(&mut self) -> Result<SharedResult, SyncError> {
         let segments = &self.plan.segments;
         if let Some((_, error)) = self.gather(segments)? {
@@ -99,8 +99,8 @@ impl Shared<'_> {
         let connect = || self.connect(segments, &parts, keeping.as_mut());
         let (connected, hashed) = hash_beside(request, coins, connect)?;
         let fragments = match connected {
-            Connected::Failed((_, error)) => return Err(error),
-            Connected::Passed(fragments) => fragments,
+            ConnectOutcome::Failed((_, error)) => return Err(error),
+            ConnectOutcome::Passed(fragments) => fragments,
         };
         let with_blocks = keeping.map(Keeping::end).transpose()?;
         let roots = self.plan.identity.leaves.then(|| roots_of(&fragments)).transpose()?;
@@ -131,8 +131,8 @@ impl Shared<'_> {
                         .join(&segments)
                         .and_then(|parts| self.connect(&segments, &parts, None));
                     return match judged {
-                        Ok(Connected::Passed(_)) => error,
-                        Ok(Connected::Failed((_, lower))) => lower,
+                        Ok(ConnectOutcome::Passed(_)) => error,
+                        Ok(ConnectOutcome::Failed((_, lower))) => lower,
                         Err(other) => other,
                     };
                 }
@@ -202,7 +202,7 @@ impl Shared<'_> {
         segments: &[HeightRange],
         parts: &Parts<'_>,
         mut keeping: Option<&mut Keeping<'_>>,
-    ) -> Result<Connected, SyncError> {
+    ) -> Result<ConnectOutcome, SyncError> {
         let (request, source) = (self.work.request, self.work.dir);
         request.env.observer.event(Event::Started(Phase::Connect));
         let heights = segments.iter().flat_map(|segment| segment.heights());
@@ -271,12 +271,12 @@ impl Shared<'_> {
         }
         let bytes = progress.end();
         request.env.observer.event(Event::Ended { phase: Phase::Connect, bytes });
-        Ok(failure.map_or(Connected::Passed(fragments), Connected::Failed))
+        Ok(failure.map_or(ConnectOutcome::Passed(fragments), ConnectOutcome::Failed))
     }
 }
 
 /// What came of the last step.
-enum Connected {
+enum ConnectOutcome {
     /// All passed. What the leaves of each segment make of the Utreexo forest, where that is wanted.
     Passed(BTreeMap<HeightRange, Fragment>),
     Failed(JobFailure),

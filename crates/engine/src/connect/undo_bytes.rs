@@ -15,12 +15,12 @@ pub struct UndoBytes {
     /// All that is not shared, one after the other.
     own: Vec<u8>,
     /// By ascending place in that.
-    shared: Vec<Shared>,
+    shared: Vec<SharedCoin>,
 }
 
 /// The end of a coin's stored form, as a part of undo data.
 #[derive(Clone)]
-struct Shared {
+struct SharedCoin {
     /// Before which of the bytes that are not shared it belongs.
     at: usize,
     coin: CoinBytes,
@@ -28,7 +28,7 @@ struct Shared {
     from: usize,
 }
 
-impl Shared {
+impl SharedCoin {
     fn bytes(&self) -> &[u8] {
         &self.coin.as_bytes()[self.from..]
     }
@@ -45,7 +45,7 @@ impl UndoBytes {
     pub(super) fn with(own: Vec<u8>, shared: Vec<(usize, &CoinBytes, usize)>) -> Self {
         let share = |(at, coin, length): (usize, &CoinBytes, usize)| {
             let from = coin.as_bytes().len() - length;
-            Shared { at, coin: coin.clone(), from }
+            SharedCoin { at, coin: coin.clone(), from }
         };
         Self { own, shared: shared.into_iter().map(share).collect() }
     }
@@ -63,7 +63,7 @@ impl UndoBytes {
         let ends = self.shared.iter().map(Some).chain([None]);
         begins.zip(ends).flat_map(|(begin, shared)| {
             let end = shared.map_or(self.own.len(), |shared| shared.at);
-            [&self.own[begin..end], shared.map_or(&[][..], Shared::bytes)]
+            [&self.own[begin..end], shared.map_or(&[][..], SharedCoin::bytes)]
         })
     }
 
@@ -116,7 +116,7 @@ impl UndoBytes {
 
     /// Memory that is held for it alone, beyond the value itself, in bytes.
     pub fn own_bytes(&self) -> usize {
-        self.own.capacity() + self.shared.capacity() * size_of::<Shared>()
+        self.own.capacity() + self.shared.capacity() * size_of::<SharedCoin>()
     }
 
     /// Memory that is held for it, with what it shares.

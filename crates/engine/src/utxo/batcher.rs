@@ -97,17 +97,17 @@ impl BatcherOptions {
 /// See the module. Dropped, it answers what no thread has begun with [`StoreError::Stopped`], waits
 /// for what is under way, and takes nothing more.
 pub struct Batcher {
-    shared: Arc<Shared>,
+    shared: Arc<BatcherShared>,
     threads: Vec<JoinHandle<()>>,
 }
 
 /// What the threads and the producers share.
-struct Shared {
+struct BatcherShared {
     store: Arc<dyn CoinsStore>,
     options: BatcherOptions,
     /// Batches that one thread hands to the store together.
     at_once: usize,
-    state: Mutex<State>,
+    state: Mutex<BatcherState>,
     /// Something is due, or the end.
     work: Condvar,
     /// The same, for the thread that sleeps until the next time at which something is due.
@@ -116,7 +116,7 @@ struct Shared {
     room: Condvar,
 }
 
-struct State {
+struct BatcherState {
     queue: Queue<Portion>,
     /// Batches under way that failed and are to be tried again.
     later: Vec<Later>,
@@ -131,8 +131,8 @@ struct State {
     closed: bool,
 }
 
-impl State {
-    /// Has so many threads on their way to look for work, of those that sleep; [`Shared::notify`] wakes those that
+impl BatcherState {
+    /// Has so many threads on their way to look for work, of those that sleep; [`BatcherShared::notify`] wakes those that
     /// are still to be woken for that. One that is woken already takes all that is there once it comes.
     fn wake(&mut self, threads: usize) -> Woken {
         let sleepers = threads.min(self.asleep).saturating_sub(self.woken);
@@ -150,9 +150,9 @@ struct Woken {
     watcher: bool,
 }
 
-impl Shared {
+impl BatcherShared {
     /// Nothing that panics runs under the lock.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BatcherState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -177,7 +177,7 @@ impl Batcher {
             // As many again wait as are under way: no thread runs out of work.
             waiting_max: size.saturating_mul(in_flight),
         };
-        let state = State {
+        let state = BatcherState {
             queue: Queue::new(limits),
             later: Vec::new(),
             stats: BatcherStats::default(),
@@ -187,7 +187,7 @@ impl Batcher {
             watched: false,
             closed: false,
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(BatcherShared {
             store,
             options: BatcherOptions { size, in_flight, ..options },
             at_once,
@@ -244,7 +244,7 @@ impl Drop for Batcher {
 
 /// One caller of a [`Batcher`].
 pub struct Producer {
-    shared: Arc<Shared>,
+    shared: Arc<BatcherShared>,
 }
 
 impl Producer {
@@ -321,7 +321,7 @@ impl Drop for Producer {
 /// Coins on their way. Dropped, they are looked up all the same, and forgotten.
 #[must_use = "the coins are taken by it"]
 pub struct Ticket {
-    shared: Arc<Shared>,
+    shared: Arc<BatcherShared>,
     request: Arc<Request>,
 }
 

@@ -86,7 +86,7 @@ struct Generations {
 
 /// For applying blocks and freezing generations, which one thread at a time does.
 #[derive(Default)]
-struct Writer {
+struct FlushWriter {
     /// The first shard whose clean old table is still there.
     old_from: usize,
     /// What the flush under way, or the last one, needs to sort, and its undo data.
@@ -106,7 +106,7 @@ pub struct CoinsCache {
     undo_bytes: AtomicU64,
     /// Entries of the largest shard of young, ever.
     young_largest: AtomicU64,
-    writer: Mutex<Writer>,
+    writer: Mutex<FlushWriter>,
     flusher: Arc<Flusher>,
 }
 
@@ -149,7 +149,7 @@ impl CoinsCache {
             old_bytes: AtomicU64::new(0),
             undo_bytes: AtomicU64::new(0),
             young_largest: AtomicU64::new(0),
-            writer: Mutex::new(Writer::default()),
+            writer: Mutex::new(FlushWriter::default()),
         }
     }
 
@@ -159,7 +159,7 @@ impl CoinsCache {
     /// Waits where there is no memory until a flush under way has ended. Fails, and has changed
     /// nothing, where that flush has failed.
     pub fn apply(&self, delta: &CoinsDelta) -> Result<(), StoreError> {
-        let parts = Parts::of(delta, |outpoint| self.shard_of(outpoint), self.shards.len());
+        let parts = CacheParts::of(delta, |outpoint| self.shard_of(outpoint), self.shards.len());
         let mut writer = self.writer.lock().map_err(|_| poisoned())?;
         self.make_room(&mut writer, &parts, delta.heap_bytes())?;
         for (shard, changes) in parts.each() {
@@ -232,7 +232,8 @@ impl CoinsCache {
         let largest = self.young_largest.swap(0, Ordering::Relaxed);
         let undo_bytes: usize = undo.iter().map(|record| record.bytes.heap_bytes()).sum();
         self.undo_bytes.store(0, Ordering::Relaxed);
-        *writer = Writer { old_from: 0, flush_bytes: largest * SORT_BYTES + undo_bytes as u64 };
+        *writer =
+            FlushWriter { old_from: 0, flush_bytes: largest * SORT_BYTES + undo_bytes as u64 };
         let bytes = self.young_bytes.swap(0, Ordering::Relaxed);
         self.old_bytes.store(bytes, Ordering::Relaxed);
         self.flusher.start(Job { tables, tip, undo, undo_from })
@@ -290,8 +291,8 @@ impl CoinsCache {
     /// Gives up clean coins, or waits for them to be clean, until the block has room.
     fn make_room(
         &self,
-        writer: &mut Writer,
-        parts: &Parts,
+        writer: &mut FlushWriter,
+        parts: &CacheParts,
         heap_bytes: u64,
     ) -> Result<(), StoreError> {
         let mut growth = heap_bytes;
@@ -304,7 +305,7 @@ impl CoinsCache {
 
     /// Gives up clean coins until so much more has room, or none are left. Those on their way to the store are waited
     /// for.
-    fn give_up(&self, writer: &mut Writer, more_bytes: u64) -> Result<(), StoreError> {
+    fn give_up(&self, writer: &mut FlushWriter, more_bytes: u64) -> Result<(), StoreError> {
         while self.bytes() + more_bytes + writer.flush_bytes > self.bytes_max
             && self.old_bytes.load(Ordering::Relaxed) > 0
         {
@@ -316,7 +317,7 @@ impl CoinsCache {
     }
 
     /// Gives up the old table of one more shard, which must be in the store; false if that was none.
-    fn drop_old(&self, writer: &mut Writer) -> Result<bool, StoreError> {
+    fn drop_old(&self, writer: &mut FlushWriter) -> Result<bool, StoreError> {
         let Some(shard) = self.shards.get(writer.old_from) else {
             self.old_bytes.store(0, Ordering::Relaxed);
             return Ok(false);
@@ -385,13 +386,13 @@ impl Shard {
 }
 
 /// The changes of a block by shard.
-struct Parts {
+struct CacheParts {
     /// Where each shard begins in `order`, and the end.
     starts: Vec<u32>,
     order: Vec<u32>,
 }
 
-impl Parts {
+impl CacheParts {
     fn of(delta: &CoinsDelta, shard_of: impl Fn(&OutPoint) -> usize, shards: usize) -> Self {
         let mut starts = vec![0; shards + 1];
         for (outpoint, _) in delta.iter() {

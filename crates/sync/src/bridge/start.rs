@@ -1,6 +1,6 @@
 //! What a [`Bridge`] finds when it starts: the forest, and files of earlier starts.
 
-use super::{Bridge, DRAFT, Stored};
+use super::{Bridge, BridgeRecord, DRAFT};
 use crate::error::{BridgeError, StorageResult, SyncError};
 use crate::proofs::{ProofsTotals, open, proofs_files};
 use crate::request::{BridgeOptions, Request};
@@ -29,7 +29,7 @@ impl<'a> Bridge<'a> {
             state.unwrap_or_else(|| ForestState { block: genesis, ..ForestState::default() });
         expect_on_chain(&*store, chain, at, end)?;
         let network = request.env.params.network;
-        let files = Files { storage, network, chain, at: at.height };
+        let files = ProofFileList { storage, network, chain, at: at.height };
         let gone = files.look_at(&*store, has_forest || begun)?;
         for name in &gone {
             storage.remove(name).at(storage, name)?;
@@ -41,7 +41,7 @@ impl<'a> Bridge<'a> {
             storage,
             network,
             every: options.every.max(1),
-            forest: Forest::open(Stored(Arc::clone(&store)), roots, bytes_max),
+            forest: Forest::open(BridgeRecord(Arc::clone(&store)), roots, bytes_max),
             store,
             places,
             at,
@@ -70,7 +70,7 @@ fn expect_on_chain(
 }
 
 /// Files that earlier starts left.
-struct Files<'a> {
+struct ProofFileList<'a> {
     storage: &'a dyn Storage,
     network: Network,
     chain: &'a HeaderChain,
@@ -78,7 +78,7 @@ struct Files<'a> {
     at: Height,
 }
 
-impl Files<'_> {
+impl ProofFileList<'_> {
     /// Holds them against the chain. Those above the forest, which are to be made again.
     fn look_at(&self, store: &dyn ForestStore, begun: bool) -> Result<Vec<String>, SyncError> {
         let (mut next, mut gone) = (1, Vec::new());

@@ -14,15 +14,15 @@ use apus_chain::{
 use std::collections::VecDeque;
 
 /// What became of a block in itself, before those that waited for it.
-enum Taken {
+enum AcceptedHeader {
     /// There is nothing more to say.
     Settled(Outcome),
     /// It is kept, and what it is depends on the chains.
     Kept(HeaderId),
 }
 
-fn rejected(reason: impl Into<String>) -> Taken {
-    Taken::Settled(Outcome::Rejected { reason: reason.into() })
+fn rejected(reason: impl Into<String>) -> AcceptedHeader {
+    AcceptedHeader::Settled(Outcome::Rejected { reason: reason.into() })
 }
 
 /// Whether an error depends on the block's place in the chain (Core `validation.cpp`,
@@ -49,8 +49,8 @@ impl ChainManager {
             self.take_orphans_of(hash)?;
         }
         let outcome = match taken {
-            Taken::Settled(outcome) => outcome,
-            Taken::Kept(id) => self.outcome_of(id),
+            AcceptedHeader::Settled(outcome) => outcome,
+            AcceptedHeader::Kept(id) => self.outcome_of(id),
         };
         Ok(Submission { hash, outcome })
     }
@@ -84,7 +84,7 @@ impl ChainManager {
         Ok(())
     }
 
-    fn take(&mut self, raw: Vec<u8>) -> Result<Taken, ChainManagerError> {
+    fn take(&mut self, raw: Vec<u8>) -> Result<AcceptedHeader, ChainManagerError> {
         let Some(first) = raw.first_chunk::<{ Header::SIZE }>().copied() else {
             let error = DecodeError::Read(ReadError::End { offset: 0, needed: Header::SIZE });
             return Ok(rejected(error.reason()));
@@ -105,7 +105,7 @@ impl ChainManager {
                 return Ok(rejected("duplicate-invalid"));
             }
             if self.tree.has_block(id) {
-                return Ok(Taken::Settled(Outcome::Duplicate));
+                return Ok(AcceptedHeader::Settled(Outcome::Duplicate));
             }
         }
         if self.tree.is_failed(parent) {
@@ -117,7 +117,7 @@ impl ChainManager {
             Err(error) => return Ok(rejected(error.reason())),
         };
         match checked {
-            Ok(block) => self.keep(id, block).map(|()| Taken::Kept(id)),
+            Ok(block) => self.keep(id, block).map(|()| AcceptedHeader::Kept(id)),
             Err((_, error)) => {
                 if known.is_none() {
                     self.blocks.note(Kind::Header, &first)?;
@@ -146,7 +146,7 @@ impl ChainManager {
         mut raw: Vec<u8>,
         header: &Header,
         hash: BlockHash,
-    ) -> Result<Taken, ChainManagerError> {
+    ) -> Result<AcceptedHeader, ChainManagerError> {
         let Self { tree, checker, verifier, .. } = self;
         let context = BlockContext {
             params: tree.params(),
@@ -160,7 +160,7 @@ impl ChainManager {
             return Ok(rejected(reason));
         }
         if self.tree.find(&hash).is_some() {
-            return Ok(Taken::Settled(Outcome::Duplicate));
+            return Ok(AcceptedHeader::Settled(Outcome::Duplicate));
         }
         match checked {
             Ok(length) => raw.truncate(length),
@@ -169,7 +169,7 @@ impl ChainManager {
         }
         let orphan = Orphan { hash, prev: header.prev, raw };
         if self.orphans.contains(&orphan) {
-            return Ok(Taken::Settled(Outcome::Orphan));
+            return Ok(AcceptedHeader::Settled(Outcome::Orphan));
         }
         // Another chain's genesis block, whose parent will never come; or one that waited already.
         if header.prev == BlockHash::ZERO || self.orphans.is_forgotten(&orphan) {
@@ -177,7 +177,7 @@ impl ChainManager {
         }
         self.blocks.note(Kind::Orphan, &orphan.raw)?;
         self.orphans.add(orphan);
-        Ok(Taken::Settled(Outcome::Orphan))
+        Ok(AcceptedHeader::Settled(Outcome::Orphan))
     }
 
     /// Core's reason where a block fails a check that needs no context (`validation.cpp`,

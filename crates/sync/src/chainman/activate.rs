@@ -5,7 +5,7 @@
 //! begins anew; so each round either ends at the best chain or leaves one candidate less.
 
 use super::log::Kind;
-use super::{ChainManager, ChainManagerError, Failure, TipCoinsError};
+use super::{ActivationFailure, ChainManager, ChainManagerError, TipCoinsError};
 use apus_chain::{BlockHash, CheckedBlock, HeaderId};
 
 impl ChainManager {
@@ -32,7 +32,7 @@ impl ChainManager {
 
     /// Notes that a block broke a rule.
     pub(super) fn fail(&mut self, id: HeaderId, reason: String) -> Result<(), ChainManagerError> {
-        self.failures.push(Failure { id, reason });
+        self.failures.push(ActivationFailure { id, reason });
         self.note_failed(id)
     }
 

@@ -126,7 +126,7 @@ struct Unsure {
     whole_bytes: u64,
 }
 
-struct Writer {
+struct LogWriter {
     /// The file of this start; none while nothing was added.
     file: Option<Box<dyn StorageFile>>,
     number: u32,
@@ -141,7 +141,7 @@ struct Writer {
 pub(super) struct BlockLog {
     storage: Arc<dyn Storage>,
     identity: [u8; 32],
-    writer: Mutex<Writer>,
+    writer: Mutex<LogWriter>,
 }
 
 impl BlockLog {
@@ -154,11 +154,11 @@ impl BlockLog {
         let identity = identity(params);
         let (replayed, next) = reader::replay(&*storage, &identity, each)?;
         let reader::Next { number, running, unsure } = next;
-        let writer = Writer { file: None, number, offset: 0, running, synced: true, unsure };
+        let writer = LogWriter { file: None, number, offset: 0, running, synced: true, unsure };
         Ok((Self { storage, identity, writer: Mutex::new(writer) }, replayed))
     }
 
-    fn writer(&self) -> MutexGuard<'_, Writer> {
+    fn writer(&self) -> MutexGuard<'_, LogWriter> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -179,7 +179,7 @@ impl BlockLog {
         self.append_to(&mut writer, kind, payload).map_err(self.at(number))
     }
 
-    fn append_to(&self, writer: &mut Writer, kind: Kind, payload: &[u8]) -> io::Result<Place> {
+    fn append_to(&self, writer: &mut LogWriter, kind: Kind, payload: &[u8]) -> io::Result<Place> {
         if writer.file.is_none() {
             self.begin(writer)?;
         }
@@ -200,7 +200,7 @@ impl BlockLog {
     }
 
     /// Starts this start's file.
-    fn begin(&self, writer: &mut Writer) -> io::Result<()> {
+    fn begin(&self, writer: &mut LogWriter) -> io::Result<()> {
         if let Some(unsure) = writer.unsure {
             self.secure(unsure)?;
             writer.unsure = None;

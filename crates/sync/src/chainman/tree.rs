@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 
 /// What is known of a block besides its header.
 #[derive(Debug, Clone, Copy)]
-struct Node {
+struct TreeNode {
     id: HeaderId,
     /// Its bytes are here and passed every rule that needs no coins (`BLOCK_HAVE_DATA`).
     has_block: bool,
@@ -27,7 +27,7 @@ struct Node {
 /// A block that could be the tip, in the order of Core's `CBlockIndexWorkComparator`: more work is
 /// better, and of equal work what was whole first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Candidate {
+struct TipCandidate {
     chain_work: u128,
     sequence: Reverse<u64>,
     id: HeaderId,
@@ -36,8 +36,8 @@ struct Candidate {
 /// Headers, blocks and the active chain.
 pub(super) struct BlockTree {
     headers: HeaderTree,
-    nodes: Vec<Node>,
-    candidates: BTreeSet<Candidate>,
+    nodes: Vec<TreeNode>,
+    candidates: BTreeSet<TipCandidate>,
     /// Blocks that wait, by the ancestor next to them that is known by its header alone.
     waiting: HashMap<HeaderId, Vec<HeaderId>>,
     /// The active chain by height. The genesis block never leaves it.
@@ -52,7 +52,7 @@ impl BlockTree {
         let genesis = headers.tip();
         let mut tree = Self {
             headers,
-            nodes: vec![Node { id: genesis, has_block: true, sequence: None, failed: false }],
+            nodes: vec![TreeNode { id: genesis, has_block: true, sequence: None, failed: false }],
             candidates: BTreeSet::new(),
             waiting: HashMap::new(),
             active: vec![genesis],
@@ -117,7 +117,7 @@ impl BlockTree {
         match self.headers.accept(header)? {
             Accepted::New(id) => {
                 assert_eq!(id.index(), self.nodes.len(), "ids are dense and only given here");
-                self.nodes.push(Node { id, has_block: false, sequence: None, failed: false });
+                self.nodes.push(TreeNode { id, has_block: false, sequence: None, failed: false });
                 Ok(id)
             }
             Accepted::Known(id) => Ok(id),
@@ -149,10 +149,10 @@ impl BlockTree {
         }
     }
 
-    fn candidate(&self, id: HeaderId) -> Option<Candidate> {
+    fn candidate(&self, id: HeaderId) -> Option<TipCandidate> {
         let chain_work = self.header(id).chain_work;
         let sequence = self.nodes[id.index()].sequence?;
-        Some(Candidate { chain_work, sequence: Reverse(sequence), id })
+        Some(TipCandidate { chain_work, sequence: Reverse(sequence), id })
     }
 
     /// Marks a block and all that descend from it as failed (Core `validation.cpp`,

@@ -240,7 +240,7 @@ fn undo_of(
 fn chain_and_hints<'a>(
     request: &'a Request<'_>,
     task: &HintedTask<'_>,
-) -> Result<(Arc<dyn ChainSource + 'a>, Hints), SyncError> {
+) -> Result<(Arc<dyn ChainSource + 'a>, PlacedHints), SyncError> {
     // No peers are looked for because of hints that are good for nothing.
     let first = matches!(request.source, Source::Peers(_));
     let early = first.then(|| ReadHints::open(request, &task.hints)).transpose()?;
@@ -283,7 +283,7 @@ fn chain_and_hints<'a>(
         request.env.observer.event(Event::Started(Phase::Hints));
     }
     let (stop, last, unanchored, undo) = placed?;
-    Ok((dir, Hints { read, stop, last, unanchored, undo }))
+    Ok((dir, PlacedHints { read, stop, last, unanchored, undo }))
 }
 
 /// Hints that can be read, and are of this network as far as they say.
@@ -322,7 +322,7 @@ impl ReadHints {
 }
 
 /// The hints, before it is known how the run is divided.
-struct Hints {
+struct PlacedHints {
     read: ReadHints,
     /// Where they stop on this chain.
     stop: KnownBlock,
@@ -334,7 +334,7 @@ struct Hints {
 }
 
 /// Hints ready to be asked for segments.
-struct Opened<'a> {
+struct OpenedHints<'a> {
     provider: Box<dyn HintsProvider + 'a>,
     sha256: [u8; 32],
     bytes: u64,
@@ -342,7 +342,7 @@ struct Opened<'a> {
 
 type Planned<'a, 'r> = (Workdir<'r>, Plan, Segments, Box<dyn HintsProvider + 'a>);
 
-impl Hints {
+impl PlacedHints {
     fn info(&self) -> Option<HintsInfo> {
         match &self.read {
             ReadHints::File(file) => Some(file.file().info().clone()),
@@ -387,7 +387,7 @@ impl Hints {
         expect_same(request, earlier.as_ref(), &identity)?;
         Workdir::clear_scratch(request.env.workdir)?;
         let segments = pass::segments(request, dir, earlier.as_ref(), last, request.env.threads);
-        let Opened { provider, sha256, bytes } = self.provider(request, &segments)?;
+        let OpenedHints { provider, sha256, bytes } = self.provider(request, &segments)?;
         identity.hints = sha256;
         expect_same(request, earlier.as_ref(), &identity).or_else(|other| {
             // What these hints put into the folder is of no use to its run.
@@ -415,11 +415,11 @@ impl Hints {
         &'a self,
         request: &'a Request<'_>,
         segments: &[HeightRange],
-    ) -> Result<Opened<'a>, SyncError> {
+    ) -> Result<OpenedHints<'a>, SyncError> {
         match &self.read {
             ReadHints::File(file) => {
                 let info = file.file().info();
-                Ok(Opened { provider: Box::new(file), sha256: info.sha256, bytes: info.bytes })
+                Ok(OpenedHints { provider: Box::new(file), sha256: info.sha256, bytes: info.bytes })
             }
             ReadHints::Snapshot(path, base) => {
                 let wanted = Wanted {
@@ -434,7 +434,7 @@ impl Hints {
                     stop_if_interrupted(request.env.interrupt)
                 })?;
                 let provider = Box::new(pass.hints);
-                Ok(Opened { provider, sha256: pass.sha256, bytes: pass.bytes })
+                Ok(OpenedHints { provider, sha256: pass.sha256, bytes: pass.bytes })
             }
         }
     }

@@ -60,7 +60,7 @@ pub(crate) fn run(
         return Err(SyncError::Usage(UsageError::NothingToDo));
     }
     request.env.observer.event(Event::Started(Phase::Hints));
-    let told = Told::open(request, &task.proofs, dir, height)?;
+    let told = ProofInput::open(request, &task.proofs, dir, height)?;
     let (workdir, plan, done) = begin(request, dir, &told, height)?;
     request.env.observer.event(Event::Ended { phase: Phase::Hints, bytes: told.bytes });
     let assumed = plan.identity.assumed;
@@ -91,7 +91,7 @@ pub(crate) fn run(
 }
 
 /// Where ranges are told of, and which ones these are.
-struct Told<'a> {
+struct ProofInput<'a> {
     from: Teller<'a>,
     /// Ascending.
     ranges: Vec<HeightRange>,
@@ -127,7 +127,7 @@ impl Teller<'_> {
     }
 }
 
-impl<'a> Told<'a> {
+impl<'a> ProofInput<'a> {
     /// Files, or peers, that tell of the blocks from 1 to `stop`.
     fn open(
         request: &Request<'a>,
@@ -180,7 +180,7 @@ type Planned<'a> = (Workdir<'a>, Plan, SegmentsOf<Utreexo<'a>>);
 fn begin<'a>(
     request: &Request<'a>,
     dir: &dyn ChainSource,
-    told: &Told<'_>,
+    told: &ProofInput<'_>,
     stop: Height,
 ) -> Result<Planned<'a>, SyncError> {
     let earlier = Workdir::read_plan(request.env.workdir)?;

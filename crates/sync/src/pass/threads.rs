@@ -23,7 +23,7 @@ pub struct Threads;
 type Outcome<P> = (HeightRange, Result<Done<<P as Pass>::Partial>, SyncError>);
 
 /// What the workers share.
-struct Shared<'a, P: Pass> {
+struct SegmentQueue<'a, P: Pass> {
     job: &'a Job<'a, P>,
     todo: &'a [HeightRange],
     /// The first segment that no worker has claimed.
@@ -46,11 +46,11 @@ where
     ) -> Result<(), SyncError> {
         let (next, halt) = (AtomicUsize::new(0), AtomicBool::new(false));
         let supply = Supply::of(&job.request.env, job.source, job.unseen);
-        let shared = Shared { job, todo, next, halt, supply, counters };
+        let shared = SegmentQueue { job, todo, next, halt, supply, counters };
         let threads = job.request.env.threads;
         let workers = job.source.fetchers(threads).min(todo.len());
         std::thread::scope(|scope| {
-            let mut failure = Failure::default();
+            let mut failure = LowestFailure::default();
             let (send, receive) = sync_channel::<Outcome<P>>(threads / 2);
             for index in 0..workers {
                 let (send, shared) = (send.clone(), &shared);
@@ -83,9 +83,9 @@ where
 
 /// The lowest failure, whichever thread was quicker.
 #[derive(Default)]
-struct Failure(Option<(HeightRange, SyncError)>);
+struct LowestFailure(Option<(HeightRange, SyncError)>);
 
-impl Failure {
+impl LowestFailure {
     fn note(&mut self, range: HeightRange, error: SyncError) {
         if self.0.as_ref().is_none_or(|(first, _)| range < *first) {
             self.0 = Some((range, error));
@@ -93,7 +93,7 @@ impl Failure {
     }
 }
 
-impl<P: Pass> Shared<'_, P>
+impl<P: Pass> SegmentQueue<'_, P>
 where
     SyncError: From<P::Error>,
 {

@@ -3,7 +3,7 @@
 //! The first walk finds when each leaf is spent; the second needs that, since only then it is known which leaves are
 //! worth remembering.
 
-use super::{Entry, Part, expect_seam, failed, open, proofs_files};
+use super::{FileSurvey, ProofEntry, expect_seam, failed, open, proofs_files};
 use crate::error::{BridgeError, SyncError};
 use crate::progress::{Event, Observer, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
 use apus_chain::HeightRange;
@@ -37,20 +37,20 @@ pub struct CachesFound {
 
 /// See the module.
 pub fn replay_caches(request: &CachesRequest<'_>) -> Result<CachesFound, SyncError> {
-    let files = Files::find(request.storage)?;
+    let files = CacheFiles::find(request.storage)?;
     let memory = |error| BridgeError::Memory { folder: request.storage.describe(""), error };
     let mut lifetimes = Lifetimes::new(files.leaves).map_err(memory)?;
-    let walk = Walk { request, files: &files };
+    let walk = CacheWalk { request, files: &files };
     walk.go(Phase::Spends, |block, _| lifetimes.block(block))?;
     let spends = lifetimes.finish();
     let mut replay = CacheReplay::new(&spends, request.rules);
     walk.go(Phase::Caches, |block, leaf_bytes| replay.block(block, leaf_bytes))?;
-    let Files { heights, leaves, .. } = files;
+    let CacheFiles { heights, leaves, .. } = files;
     Ok(CachesFound { heights, leaves, costs: replay.costs().collect() })
 }
 
 /// Files that follow one another from block 1 on.
-struct Files {
+struct CacheFiles {
     names: Vec<String>,
     heights: HeightRange,
     /// Leaves that there ever were after the last block.
@@ -59,14 +59,14 @@ struct Files {
     bytes: u64,
 }
 
-impl Files {
+impl CacheFiles {
     fn find(storage: &dyn Storage) -> Result<Self, SyncError> {
         let names: Vec<String> = proofs_files(storage)?.into_iter().map(|(_, name)| name).collect();
-        let (mut whole, mut bytes): (Option<Part>, u64) = (None, 0);
+        let (mut whole, mut bytes): (Option<FileSurvey>, u64) = (None, 0);
         for name in &names {
             let file = open(storage, name)?;
             bytes += file.blocks().iter().map(|block| u64::from(block.length)).sum::<u64>();
-            let (next, described) = (Part::of(&file), storage.describe(name));
+            let (next, described) = (FileSurvey::of(&file), storage.describe(name));
             match &mut whole {
                 None => {
                     expect_first(&next, described)?;
@@ -75,7 +75,7 @@ impl Files {
                 Some(whole) => {
                     expect_seam(whole, &next, &described)?;
                     let heights = HeightRange::new(whole.heights.start, next.heights.end);
-                    *whole = Part { heights, ..next };
+                    *whole = FileSurvey { heights, ..next };
                 }
             }
         }
@@ -84,7 +84,7 @@ impl Files {
     }
 }
 
-fn expect_first(part: &Part, file: String) -> Result<(), BridgeError> {
+fn expect_first(part: &FileSurvey, file: String) -> Result<(), BridgeError> {
     let (first, leaves) = (part.heights.start, part.roots.leaves());
     if first != 1 || leaves != 0 {
         return Err(BridgeError::Begins { file, first, leaves });
@@ -93,12 +93,12 @@ fn expect_first(part: &Part, file: String) -> Result<(), BridgeError> {
 }
 
 /// A walk over all blocks.
-struct Walk<'a> {
+struct CacheWalk<'a> {
     request: &'a CachesRequest<'a>,
-    files: &'a Files,
+    files: &'a CacheFiles,
 }
 
-impl Walk<'_> {
+impl CacheWalk<'_> {
     /// Takes each block, with the bytes that its leaf data have.
     fn go(
         &self,
@@ -118,7 +118,7 @@ impl Walk<'_> {
             for height in file.heights().heights() {
                 stop_if_interrupted(interrupt)?;
                 file.entry(height, &mut entry).map_err(|error| failed(storage, name, error))?;
-                let read = Entry::read(&entry, height, || storage.describe(name))?;
+                let read = ProofEntry::read(&entry, height, || storage.describe(name))?;
                 let leaves_after = file.block(height).map_or(0, |block| block.leaves_after);
                 let block = ProvedBlock { height, leaves_after, proof: &read.proof };
                 take(&block, &read.leaf_bytes).map_err(|error| {

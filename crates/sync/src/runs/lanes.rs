@@ -20,13 +20,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 /// Records that follow one another in a run.
 #[derive(Clone)]
 pub struct Piece {
-    of: Source,
+    of: LaneSource,
     range: Range<usize>,
 }
 
 /// What they lie in.
 #[derive(Clone)]
-enum Source {
+enum LaneSource {
     /// A section that was read.
     Section(Arc<Vec<u8>>),
     /// A whole run in memory.
@@ -36,7 +36,7 @@ enum Source {
 impl Piece {
     /// Of a run in memory.
     pub(super) fn held(held: &Arc<Held>, range: Range<usize>) -> Self {
-        Self { of: Source::Held(Arc::clone(held)), range }
+        Self { of: LaneSource::Held(Arc::clone(held)), range }
     }
 
     /// What lies behind so many bytes, which stay; none where that is nothing.
@@ -50,8 +50,8 @@ impl Piece {
     /// The records.
     pub fn bytes(&self) -> &[u8] {
         let bytes = match &self.of {
-            Source::Section(bytes) => bytes,
-            Source::Held(held) => &held.bytes,
+            LaneSource::Section(bytes) => bytes,
+            LaneSource::Held(held) => &held.bytes,
         };
         &bytes[self.range.clone()]
     }
@@ -77,7 +77,7 @@ impl Lot {
 /// See the module.
 pub struct Lanes<'s, F: Form> {
     runs: Runs<'s, F>,
-    lanes: Vec<Lane<F>>,
+    lanes: Vec<RunLane<F>>,
 }
 
 impl<'s, F: Form> Lanes<'s, F> {
@@ -85,7 +85,7 @@ impl<'s, F: Form> Lanes<'s, F> {
     pub fn open(runs: Runs<'s, F>, from: u64, threads: usize) -> Result<Self, SyncError> {
         let each = (runs.runs.len() / (LANES_EACH * threads)).max(1);
         let numbered = (0..).step_by(each).zip(runs.runs.chunks(each));
-        let lanes = numbered.map(|some| Lane::open(runs.storage, some, from));
+        let lanes = numbered.map(|some| RunLane::open(runs.storage, some, from));
         let lanes = lanes.collect::<Result<_, _>>()?;
         Ok(Self { runs, lanes })
     }
@@ -134,16 +134,16 @@ impl<'s, F: Form> Lanes<'s, F> {
 const LANES_EACH: usize = 4;
 
 /// Some runs that a thread passes through in one turn.
-struct Lane<F> {
-    state: Mutex<State>,
+struct RunLane<F> {
+    state: Mutex<LaneState>,
     moved: Condvar,
     form: PhantomData<F>,
 }
 
-struct State {
+struct LaneState {
     /// The number of the first run.
     first: usize,
-    runs: Vec<Place>,
+    runs: Vec<LanePlace>,
     /// The key from which on the next thread takes records; none where all were taken.
     next: Option<u64>,
     /// How many threads wait for their turn.
@@ -153,7 +153,7 @@ struct State {
 }
 
 /// How far a run was taken.
-struct Place {
+struct LanePlace {
     /// What is read, if no memory holds it.
     file: Option<Box<dyn Read + Send>>,
     /// The next section.
@@ -166,15 +166,15 @@ struct Place {
     from: u64,
 }
 
-impl<F: Form> Lane<F> {
+impl<F: Form> RunLane<F> {
     fn open(
         storage: &dyn Storage,
         (first, runs): (usize, &[IndexedRun]),
         from: u64,
     ) -> Result<Self, SyncError> {
-        let runs = runs.iter().map(|run| Place::open(storage, run, from));
+        let runs = runs.iter().map(|run| LanePlace::open(storage, run, from));
         let runs = runs.collect::<Result<_, _>>()?;
-        let state = State { first, runs, next: Some(from), waiting: 0, failed: false };
+        let state = LaneState { first, runs, next: Some(from), waiting: 0, failed: false };
         Ok(Self { state: Mutex::new(state), moved: Condvar::new(), form: PhantomData })
     }
 
@@ -195,7 +195,7 @@ impl<F: Form> Lane<F> {
         if state.failed {
             return Err(SyncError::Interrupted);
         }
-        let mut turn = Turn { state, of: &self.moved };
+        let mut turn = LaneTurn { state, of: &self.moved };
         // Until all is done, whatever happens.
         turn.state.failed = true;
         turn.state.take::<F>(storage, runs, keys.until, lots)?;
@@ -206,12 +206,12 @@ impl<F: Form> Lane<F> {
 }
 
 /// A thread's turn. Should it end early, those who wait for theirs must not wait for good.
-struct Turn<'t> {
-    state: MutexGuard<'t, State>,
+struct LaneTurn<'t> {
+    state: MutexGuard<'t, LaneState>,
     of: &'t Condvar,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for LaneTurn<'_> {
     fn drop(&mut self) {
         if self.state.waiting > 0 {
             self.of.notify_all();
@@ -219,7 +219,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-impl State {
+impl LaneState {
     /// The next records of each run, which have keys below this one.
     fn take<F: Form>(
         &mut self,
@@ -241,7 +241,7 @@ impl State {
     }
 }
 
-impl Place {
+impl LanePlace {
     fn open(storage: &dyn Storage, run: &IndexedRun, from: u64) -> Result<Self, SyncError> {
         let (section, offset) = run.section_of(from);
         let file = match run.info.held {
@@ -303,7 +303,7 @@ impl Place {
                 if !section.is_of(&bytes) {
                     return Err(damaged(storage, name));
                 }
-                Piece { of: Source::Section(Arc::new(bytes)), range: 0..length }
+                Piece { of: LaneSource::Section(Arc::new(bytes)), range: 0..length }
             }
             (None, None) => return Err(damaged(storage, name)),
         };

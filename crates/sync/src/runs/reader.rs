@@ -54,7 +54,7 @@ impl IndexedRun {
 }
 
 /// Where a run's sections are looked at.
-enum Input {
+enum RunInput {
     /// In a buffer, one at a time: those of the index that were not looked at yet.
     File { file: Box<dyn Read + Send>, index: Arc<Index>, sections: Range<usize>, buffer: Vec<u8> },
     /// In memory, where they need no proof: the piece at hand, and those behind it.
@@ -64,7 +64,7 @@ enum Input {
 /// A part of a run, read from start to end.
 pub(super) struct RunReader<F: Form> {
     name: Arc<str>,
-    input: Input,
+    input: RunInput,
     keys: KeyRange,
     /// What can be looked at and was not passed yet.
     start: usize,
@@ -92,13 +92,13 @@ impl<F: Form> RunReader<F> {
                 let bytes =
                     all[sections].iter().map(|section| section.bytes as usize).sum::<usize>();
                 let piece = (bytes > 0).then(|| Piece::held(held, before..before + bytes));
-                Input::Pieces { at: None, left: Vec::from_iter(piece).into_iter() }
+                RunInput::Pieces { at: None, left: Vec::from_iter(piece).into_iter() }
             }
             None => {
                 let name = &run.info.name;
                 let file = storage.open(name, before as u64).at(storage, name)?;
                 let index = Arc::clone(&run.index);
-                Input::File { file, index, sections, buffer: Vec::new() }
+                RunInput::File { file, index, sections, buffer: Vec::new() }
             }
         };
         Ok(Self::new(run, input, keys))
@@ -108,11 +108,11 @@ impl<F: Form> RunReader<F> {
     pub(super) fn of_lot(run: &IndexedRun, lot: Lot) -> Self {
         let (first, rest) = lot.into_pieces();
         let end = first.bytes().len();
-        let input = Input::Pieces { at: Some(first), left: rest.into_iter() };
+        let input = RunInput::Pieces { at: Some(first), left: rest.into_iter() };
         Self { end, ..Self::new(run, input, KeyRange::ALL) }
     }
 
-    fn new(run: &IndexedRun, input: Input, keys: KeyRange) -> Self {
+    fn new(run: &IndexedRun, input: RunInput, keys: KeyRange) -> Self {
         let name = Arc::clone(&run.name);
         Self {
             name,
@@ -130,8 +130,8 @@ impl<F: Form> RunReader<F> {
     /// The buffer, or the piece at hand.
     fn bytes(&self) -> &[u8] {
         match &self.input {
-            Input::File { buffer, .. } => buffer,
-            Input::Pieces { at, .. } => at.as_ref().map_or(&[], Piece::bytes),
+            RunInput::File { buffer, .. } => buffer,
+            RunInput::Pieces { at, .. } => at.as_ref().map_or(&[], Piece::bytes),
         }
     }
 
@@ -205,7 +205,7 @@ impl<F: Form> RunReader<F> {
     /// Has the next section or piece to look at; `false` after the last.
     fn next_section(&mut self, storage: &dyn Storage) -> Result<bool, SyncError> {
         let length = match &mut self.input {
-            Input::File { file, index, sections, buffer } => {
+            RunInput::File { file, index, sections, buffer } => {
                 let Some(at) = sections.next() else { return Ok(false) };
                 let section = &index.sections[at];
                 buffer.resize(section.bytes as usize, 0);
@@ -215,7 +215,7 @@ impl<F: Form> RunReader<F> {
                 }
                 buffer.len()
             }
-            Input::Pieces { at, left } => {
+            RunInput::Pieces { at, left } => {
                 let Some(piece) = left.next() else { return Ok(false) };
                 at.insert(piece).bytes().len()
             }
@@ -225,7 +225,7 @@ impl<F: Form> RunReader<F> {
     }
 }
 
-impl Input {
+impl RunInput {
     /// Nothing more is looked at.
     fn end(&mut self) {
         match self {

@@ -122,23 +122,23 @@ pub fn read_kept_back(
 
 /// What threads have come to.
 #[derive(Default)]
-struct State {
+struct ReadBackState {
     found: PartRead,
     /// The first in the folder, with its part.
     failure: Option<(usize, SyncError)>,
 }
 
 /// What threads on the parts share.
-struct Parts<'p, 'r, 'a> {
+struct ReadBackParts<'p, 'r, 'a> {
     request: &'p Request<'r>,
     all: &'p BlocksReadBack<'a>,
     next: AtomicUsize,
-    state: Mutex<State>,
+    state: Mutex<ReadBackState>,
 }
 
 fn check_parts(request: &Request<'_>, all: &BlocksReadBack<'_>) -> Result<PartRead, SyncError> {
     let (next, state) = (AtomicUsize::new(0), Mutex::default());
-    let parts = Parts { request, all, next, state };
+    let parts = ReadBackParts { request, all, next, state };
     let more = request.env.threads.min(all.parts()).saturating_sub(1);
     std::thread::scope(|scope| {
         for _ in 0..more {
@@ -149,11 +149,12 @@ fn check_parts(request: &Request<'_>, all: &BlocksReadBack<'_>) -> Result<PartRe
         }
         parts.work();
     });
-    let State { found, failure } = parts.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let ReadBackState { found, failure } =
+        parts.state.into_inner().unwrap_or_else(PoisonError::into_inner);
     failure.map_or(Ok(found), |(_, error)| Err(error))
 }
 
-impl Parts<'_, '_, '_> {
+impl ReadBackParts<'_, '_, '_> {
     /// Takes parts until there are none, or something has failed. They are claimed in ascending order,
     /// so all that lie before one that fails are looked at, too.
     fn work(&self) {
@@ -197,7 +198,7 @@ impl Parts<'_, '_, '_> {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ReadBackState> {
         // A panic ends the run in any case.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

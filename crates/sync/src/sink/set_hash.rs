@@ -89,13 +89,13 @@ struct Hashing<'a> {
     env: &'a RunEnv<'a>,
     runs: Lanes<'a, Coins>,
     parts: Vec<KeyRange>,
-    state: Mutex<State>,
+    state: Mutex<HashingState>,
     /// The chain grew, or a thread failed.
     moved: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct HashingState {
     /// The chain; none while a thread adds to it.
     hash: Option<HashSerialized3>,
     /// The first part that is not in it.
@@ -103,7 +103,7 @@ struct State {
     /// The first part that no thread has claimed.
     unclaimed: usize,
     /// What is hashed of parts beyond.
-    ready: BTreeMap<usize, Part>,
+    ready: BTreeMap<usize, KeyPart>,
     /// Memory of parts that are in the chain, for others.
     spare: Vec<UtxoElements>,
     bytes: u64,
@@ -115,7 +115,7 @@ struct State {
 
 /// What one part holds.
 #[derive(Default)]
-struct Part {
+struct KeyPart {
     elements: UtxoElements,
     bytes: u64,
     coins: u64,
@@ -128,7 +128,7 @@ impl<'a> Hashing<'a> {
         parts: Vec<KeyRange>,
     ) -> Result<Self, SyncError> {
         let runs = Lanes::open(runs, 0, threads(env))?;
-        let state = State { hash: Some(HashSerialized3::new()), ..State::default() };
+        let state = HashingState { hash: Some(HashSerialized3::new()), ..HashingState::default() };
         Ok(Self { env, runs, parts, state: Mutex::new(state), moved: Condvar::new() })
     }
 
@@ -159,7 +159,7 @@ impl<'a> Hashing<'a> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, HashingState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -190,7 +190,7 @@ impl<'a> Hashing<'a> {
 
     /// One thread's life.
     fn work(&self) {
-        let _guard = EndOnPanic(self);
+        let _guard = StopOnPanic(self);
         while let Some((at, elements)) = self.claim() {
             match self.part(self.parts[at], elements) {
                 Ok(part) => self.add(at, part),
@@ -216,8 +216,8 @@ impl<'a> Hashing<'a> {
     }
 
     /// Reads the coins of some keys.
-    fn part(&self, keys: KeyRange, elements: UtxoElements) -> Result<Part, SyncError> {
-        let mut part = Part { elements, ..Part::default() };
+    fn part(&self, keys: KeyRange, elements: UtxoElements) -> Result<KeyPart, SyncError> {
+        let mut part = KeyPart { elements, ..KeyPart::default() };
         let mut merging = self.runs.merge(self.runs.take(keys)?)?;
         for number in 1u64.. {
             if number.is_multiple_of(RECORDS_BETWEEN_LOOKS) {
@@ -237,7 +237,7 @@ impl<'a> Hashing<'a> {
     }
 
     /// Has a part ready, and adds to the chain what is its turn, unless another thread does.
-    fn add(&self, at: usize, part: Part) {
+    fn add(&self, at: usize, part: KeyPart) {
         let mut state = self.lock();
         state.ready.insert(at, part);
         loop {
@@ -250,7 +250,7 @@ impl<'a> Hashing<'a> {
                 return;
             };
             drop(state);
-            let Part { mut elements, bytes, coins } = part;
+            let KeyPart { mut elements, bytes, coins } = part;
             hash.append(&mut elements);
             state = self.lock();
             state.hash = Some(hash);
@@ -263,9 +263,9 @@ impl<'a> Hashing<'a> {
 }
 
 /// Should a thread panic, those that wait for it must not wait for good.
-struct EndOnPanic<'h, 'a>(&'h Hashing<'a>);
+struct StopOnPanic<'h, 'a>(&'h Hashing<'a>);
 
-impl Drop for EndOnPanic<'_, '_> {
+impl Drop for StopOnPanic<'_, '_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.lock().panicked = true;

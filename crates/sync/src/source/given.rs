@@ -53,7 +53,7 @@ impl GivenBlocks {
         let chain = Arc::new(dir.chain().clone());
         let started = Network::start(NetworkOptions {
             headers: heads.into_iter().map(|head| head.header).collect(),
-            blocks: Some(Arc::new(Folder(Arc::clone(dir)))),
+            blocks: Some(Arc::new(GivenFolder(Arc::clone(dir)))),
             outbound: 0,
             ..self.options.clone()
         })?;
@@ -66,9 +66,9 @@ impl GivenBlocks {
     }
 }
 
-struct Folder(Arc<BlocksDir>);
+struct GivenFolder(Arc<BlocksDir>);
 
-impl BlockProvider for Folder {
+impl BlockProvider for GivenFolder {
     fn block(&self, hash: &BlockHash) -> Option<Vec<u8>> {
         let height = self.0.chain().height_of(hash)?;
         let mut found = None;

@@ -112,7 +112,7 @@ pub struct InOrder<T> {
     bytes_max: u64,
     /// Blocks up to this height are not read, and bytes of them that a worker claims at once.
     unread: (Height, u64),
-    state: Mutex<State<T>>,
+    state: Mutex<InOrderState<T>>,
     /// A block became ready, or a worker failed.
     ready: Condvar,
     /// A block was given out.
@@ -121,7 +121,7 @@ pub struct InOrder<T> {
     halt: AtomicBool,
 }
 
-struct State<T> {
+struct InOrderState<T> {
     /// Heights that no worker has claimed yet.
     unclaimed: HeightRange,
     /// The next height to be given out.
@@ -141,7 +141,7 @@ struct Ready<T> {
     bytes: u64,
 }
 
-impl<T> State<T> {
+impl<T> InOrderState<T> {
     /// Memory of the blocks given out that are still held.
     fn bytes_given(&mut self) -> u64 {
         self.given.retain(|(block, _)| block.strong_count() > 0);
@@ -152,7 +152,7 @@ impl<T> State<T> {
 impl<T: Prepared> InOrder<T> {
     /// A queue for the blocks of `range`.
     pub fn new(range: HeightRange, bytes_max: u64) -> Self {
-        let state = State {
+        let state = InOrderState {
             unclaimed: range,
             next: range.start,
             bytes_ahead: 0,
@@ -203,7 +203,7 @@ impl<T: Prepared> InOrder<T> {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, InOrderState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

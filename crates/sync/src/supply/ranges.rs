@@ -50,7 +50,7 @@ pub fn take_each<T: Send>(
     }
     let total = ranges.iter().map(|range| u64::from(range.count())).sum();
     let progress = Progress { blocks_total: total, ..Progress::default() };
-    let mut taker = Taker { phase, env, source, progress, told_at: Instant::now() };
+    let mut taker = RangeTaker { phase, env, source, progress, told_at: Instant::now() };
     let taken = ranges.iter().try_for_each(|range| taker.take(*range, of, each));
     // What came is not to be asked for once more.
     let kept = source.sync();
@@ -59,7 +59,7 @@ pub fn take_each<T: Send>(
     Ok(taker.progress.bytes)
 }
 
-struct Taker<'a> {
+struct RangeTaker<'a> {
     phase: Phase,
     env: &'a RunEnv<'a>,
     source: &'a dyn ChainSource,
@@ -67,7 +67,7 @@ struct Taker<'a> {
     told_at: Instant,
 }
 
-impl Taker<'_> {
+impl RangeTaker<'_> {
     fn take<T: Send>(
         &mut self,
         range: HeightRange,

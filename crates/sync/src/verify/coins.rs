@@ -118,7 +118,7 @@ impl From<SyncError> for TakeError {
 /// Writes what the node has.
 fn take_once(request: &Verify<'_>, storage: &DirStorage) -> Result<(), TakeError> {
     let file = storage.create(DRAFT).at(storage, DRAFT)?;
-    let mut writing = Writing::new(storage, file);
+    let mut writing = CoinsWriter::new(storage, file);
     // How many there are is known at the end.
     writing.write(&header(request.params.network, BlockHash::ZERO, 0))?;
     let (mut failed, mut coins) = (None, 0_u64);
@@ -158,7 +158,7 @@ fn header(network: Network, base_hash: BlockHash, coins: u64) -> [u8; SnapshotHe
 }
 
 /// A snapshot on its way.
-struct Writing<'s> {
+struct CoinsWriter<'s> {
     storage: &'s DirStorage,
     out: BufWriter<Box<dyn StorageFile>>,
     txid: Option<Txid>,
@@ -168,7 +168,7 @@ struct Writing<'s> {
     group: Vec<u8>,
 }
 
-impl<'s> Writing<'s> {
+impl<'s> CoinsWriter<'s> {
     fn new(storage: &'s DirStorage, file: Box<dyn StorageFile>) -> Self {
         let out = BufWriter::with_capacity(1 << 20, file);
         let (coins, bytes, group) = (Vec::new(), Vec::new(), Vec::new());

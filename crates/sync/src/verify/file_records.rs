@@ -42,7 +42,7 @@ impl Stored {
 
     /// Compares with what the index says of files. The lengths of files are those of now.
     pub(super) fn compare(&self, index: &IndexRest, files: &BlockFiles, findings: &Findings) {
-        let compared = Compared { index, files, findings, reach: reach(index) };
+        let compared = ComparedRecord { index, files, findings, reach: reach(index) };
         compared.last_file();
         let undo = UndoFiles::open(files.dir(), files.magic()).ok();
         for (number, there) in &self.0 {
@@ -81,7 +81,7 @@ fn reach(index: &IndexRest) -> u32 {
     reach
 }
 
-struct Compared<'a> {
+struct ComparedRecord<'a> {
     index: &'a IndexRest,
     files: &'a BlockFiles,
     findings: &'a Findings,
@@ -89,7 +89,7 @@ struct Compared<'a> {
     reach: u32,
 }
 
-impl Compared<'_> {
+impl ComparedRecord<'_> {
     fn add(&self, number: u32, what: String) {
         self.findings.add(FindingKind::FileRecord, Found::new(what).of(&self.files.path(number)));
     }

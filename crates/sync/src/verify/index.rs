@@ -75,31 +75,31 @@ impl NodeIndex {
         let read = Self::read_headers(request, findings);
         let index = match read {
             Ok(index) => Some(index),
-            Err(Stop::Run(error)) => return Err(error),
-            Err(Stop::Index(IndexError::Corrupt { path, offset, what })) => {
+            Err(IndexStop::Run(error)) => return Err(error),
+            Err(IndexStop::Index(IndexError::Corrupt { path, offset, what })) => {
                 findings.add(FindingKind::IndexDamaged, Found::new(what).at(&path, offset));
                 None
             }
-            Err(Stop::Index(IndexError::Vanished { path })) => {
+            Err(IndexStop::Index(IndexError::Vanished { path })) => {
                 findings.add(FindingKind::IndexDamaged, Found::new("it is not there").of(&path));
                 None
             }
-            Err(Stop::Index(IndexError::Entry { path, hash, what })) => {
+            Err(IndexStop::Index(IndexError::Entry { path, hash, what })) => {
                 let found = Found { hash: Some(hash), ..Found::new(what).of(&path) };
                 findings.add(FindingKind::IndexDamaged, found);
                 None
             }
-            Err(Stop::Index(error)) => return Err(SourceError::Index(error).into()),
+            Err(IndexStop::Index(error)) => return Err(SourceError::Index(error).into()),
         };
         request.observer.event(Event::Ended { phase: Phase::Headers, bytes: 0 });
         Ok(index)
     }
 
-    fn read_headers(request: &Verify<'_>, findings: &Findings) -> Result<Self, Stop> {
+    fn read_headers(request: &Verify<'_>, findings: &Findings) -> Result<Self, IndexStop> {
         let mut tree = HeaderTree::new(request.params, ANY_TIME);
         // Of each height all are there before those of the next.
         tree.set_orphans_max(0);
-        let mut reading = Reading {
+        let mut reading = IndexReading {
             request,
             findings,
             tree,
@@ -151,14 +151,15 @@ impl NodeIndex {
         }
         if let Some(height) = reading.of_knots {
             let folder = blocksdir.display().to_string();
-            return Err(Stop::Run(SourceError::OfKnots { folder, height }.into()));
+            return Err(IndexStop::Run(SourceError::OfKnots { folder, height }.into()));
         }
         // By a clock that is behind, a sound node would be accused.
         let of_all = HeaderChain::best_of(&reading.tree);
         ClockError::expect_past(&of_all, request.now)
-            .map_err(|error| Stop::Run(SourceError::from(Box::new(error)).into()))?;
-        let Reading { tree, statuses, past: Past { pruned, .. }, best, shunned, genesis, .. } =
-            reading;
+            .map_err(|error| IndexStop::Run(SourceError::from(Box::new(error)).into()))?;
+        let IndexReading {
+            tree, statuses, past: Past { pruned, .. }, best, shunned, genesis, ..
+        } = reading;
         let shunned = (shunned.0 > best.0).then_some(shunned.1);
         let genesis = genesis.and_then(|entry| entry.data);
         let best = best.1;
@@ -308,18 +309,18 @@ fn stretch(start: Height, entries: u32) -> HeightRange {
 }
 
 /// Why the headers were not read to their end.
-enum Stop {
+enum IndexStop {
     Index(IndexError),
     Run(SyncError),
 }
 
-impl From<IndexError> for Stop {
+impl From<IndexError> for IndexStop {
     fn from(error: IndexError) -> Self {
         Self::Index(error)
     }
 }
 
-impl From<SyncError> for Stop {
+impl From<SyncError> for IndexStop {
     fn from(error: SyncError) -> Self {
         Self::Run(error)
     }
@@ -346,7 +347,7 @@ pub(super) struct Shunned {
 }
 
 /// An index while its entries are read, by ascending height.
-struct Reading<'a> {
+struct IndexReading<'a> {
     request: &'a Verify<'a>,
     findings: &'a Findings,
     tree: HeaderTree,
@@ -360,7 +361,7 @@ struct Reading<'a> {
     of_knots: Option<Height>,
 }
 
-impl Reading<'_> {
+impl IndexReading<'_> {
     fn add(&self, kind: FindingKind, block: KnownBlock, what: String) {
         let index = self.request.blocksdir().join("index");
         self.findings.add(kind, Found::new(what).block(block).of(&index));

@@ -51,7 +51,7 @@ pub(super) fn judge(
         let back = chain.tip_height() - fork;
         let Some(blocks) = blocks.filter(|_| back <= BLOCKS_BACK_MAX) else { continue };
         judged.extend(blocks.iter().map(|stored| stored.block.hash));
-        Branch { work, files, taken, chain, branch: &branch, fork }.judge(&blocks)?;
+        StaleBranch { work, files, taken, chain, branch: &branch, fork }.judge(&blocks)?;
     }
     Ok(())
 }
@@ -65,7 +65,7 @@ fn fork(branch: &HeaderChain, chain: &HeaderChain) -> Height {
 /// Coins that a branch spends, in stored form. None until one was found.
 type Wanted = HashMap<OutPoint, Option<Vec<u8>>>;
 
-struct Branch<'a> {
+struct StaleBranch<'a> {
     work: &'a Work<'a>,
     files: &'a BlockFiles,
     taken: &'a Taken,
@@ -75,7 +75,7 @@ struct Branch<'a> {
     fork: Height,
 }
 
-impl Branch<'_> {
+impl StaleBranch<'_> {
     /// Connects the blocks of the branch, as far as they obey the rules.
     fn judge(&self, blocks: &[Stored]) -> Result<(), SyncError> {
         let Work { request, findings, .. } = *self.work;
@@ -83,13 +83,13 @@ impl Branch<'_> {
         let Some(mut coins) = self.coins(&survey, blocks)? else { return Ok(()) };
         for stored in blocks {
             stop_if_interrupted(request.interrupt)?;
-            let mut verdict = Verdict::Unknown;
+            let mut verdict = MarkVerdict::Unknown;
             survey.with_block(stored, &mut |block| {
                 verdict = connect(&survey, block, &mut coins)?;
                 Ok(())
             })?;
             match verdict {
-                Verdict::Valid if stored.failed && stored.undo.is_none() => {
+                MarkVerdict::Valid if stored.failed && stored.undo.is_none() => {
                     let what = match self.work.index.pruned {
                         true => {
                             "the index marks it as invalid, and it obeys every rule, if the node's coins are right"
@@ -100,12 +100,12 @@ impl Branch<'_> {
                     let found = Found::new(what).block(stored.block).of(&index);
                     findings.add(FindingKind::MarkedInvalid, found);
                 }
-                Verdict::Valid => {}
-                Verdict::Invalid => {
+                MarkVerdict::Valid => {}
+                MarkVerdict::Invalid => {
                     self.work.marked_rightly(stored.block.hash);
                     break;
                 }
-                Verdict::Unknown => break,
+                MarkVerdict::Unknown => break,
             }
         }
         Ok(())
@@ -189,7 +189,7 @@ impl Branch<'_> {
 
 /// What came of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum MarkVerdict {
     Valid,
     Invalid,
     Unknown,
@@ -204,8 +204,8 @@ fn connect(
     survey: &Survey<'_>,
     block: &BlockBytes<'_>,
     coins: &mut Wanted,
-) -> Result<Verdict, SyncError> {
-    let Some(judge) = survey.judge() else { return Ok(Verdict::Unknown) };
+) -> Result<MarkVerdict, SyncError> {
+    let Some(judge) = survey.judge() else { return Ok(MarkVerdict::Unknown) };
     let mut undo = Vec::new();
     let mut writer = BlockUndoWriter::new(&mut undo, block.view().tx_count());
     for (number, (txid, tx)) in block.txs().enumerate() {
@@ -215,9 +215,9 @@ fn connect(
                 .map(|input| coins.get_mut(&outpoint_of(input.outpoint()))?.take())
                 .collect();
             // It spends what is not there, or was spent before.
-            let Some(spent) = spent else { return Ok(Verdict::Invalid) };
+            let Some(spent) = spent else { return Ok(MarkVerdict::Invalid) };
             if writer.push_stored_tx(spent.iter().map(Vec::as_slice)).is_err() {
-                return Ok(Verdict::Unknown);
+                return Ok(MarkVerdict::Unknown);
             }
         }
         for (vout, output) in (0..).zip(tx.outputs()) {
@@ -233,9 +233,9 @@ fn connect(
     }
     writer.finish();
     match judge.judge(block, &undo) {
-        Ok(()) => Ok(Verdict::Valid),
-        Err(FullyError::Refused { .. }) => Ok(Verdict::Invalid),
-        Err(FullyError::Undo { .. }) => Ok(Verdict::Unknown),
+        Ok(()) => Ok(MarkVerdict::Valid),
+        Err(FullyError::Refused { .. }) => Ok(MarkVerdict::Invalid),
+        Err(FullyError::Undo { .. }) => Ok(MarkVerdict::Unknown),
         Err(error) => Err(error.into()),
     }
 }

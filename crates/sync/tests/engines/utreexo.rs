@@ -215,8 +215,6 @@ fn files_that_do_not_cover_the_chain_are_refused_by_name() {
     fs::remove_dir_all(folder(&job)).unwrap();
     let error = job.refused(&Place::new());
     assert_eq!(error.kind(), ErrorKind::Io, "{error}");
-    let none = Job { proofs: None, ..job }.refused(&Place::new());
-    assert!(matches!(none, SyncError::Usage(UsageError::NoProofs)), "{none}");
 }
 
 /// Other roots of as many leaves.

@@ -21,14 +21,14 @@ const FETCHERS_MAX: usize = 8;
 type Got = Result<Vec<u8>, Useless>;
 
 /// An object that is to be fetched, and where it goes.
-struct Wanted {
+struct WantedObject {
     object: ObjectRef,
     to: SyncSender<Got>,
 }
 
 /// Threads that fetch objects, as long as this is there.
 pub(super) struct Fetchers {
-    wanted: Sender<Wanted>,
+    wanted: Sender<WantedObject>,
     count: usize,
 }
 
@@ -45,7 +45,7 @@ impl Fetchers {
         for number in 0..count {
             let receive = Arc::clone(&receive);
             let fetch = move || {
-                while let Some(Wanted { object, to }) = next(&receive) {
+                while let Some(WantedObject { object, to }) = next(&receive) {
                     // Where the desk has gone none waits for it.
                     let _ = to.send(Desk::object(queue, request, &object));
                 }
@@ -60,12 +60,12 @@ impl Fetchers {
     fn fetch(&self, object: ObjectRef) -> Receiver<Got> {
         let (to, got) = sync_channel(1);
         // The threads end after this.
-        let _ = self.wanted.send(Wanted { object, to });
+        let _ = self.wanted.send(WantedObject { object, to });
         got
     }
 }
 
-fn next(wanted: &Mutex<Receiver<Wanted>>) -> Option<Wanted> {
+fn next(wanted: &Mutex<Receiver<WantedObject>>) -> Option<WantedObject> {
     wanted.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
 }
 

@@ -3,7 +3,7 @@
 //! Which they are follows from the run's name, which no machine knows before the run begins, and is the same for each
 //! start. Results are the same to the byte, since nothing in them depends on who made them or when.
 
-use super::{Counted, Desk, Told};
+use super::{CountedAnswer, Desk, Told};
 use crate::error::ClusterError;
 use crate::job::{JobCopy, JobKey};
 use crate::queue::{Answer, AnswerBytes, AnswerKind, JobMessage, RunId};
@@ -70,7 +70,7 @@ impl Desk<'_> {
     }
 
     pub(super) fn audit_message(&self, key: JobKey) -> Option<Vec<u8>> {
-        let Counted { input, worker, .. } = self.counted.get(&key)?;
+        let CountedAnswer { input, worker, .. } = self.counted.get(&key)?;
         let (input, not_by) = (*input, Some(worker.clone()));
         Some(JobMessage { run: self.run, key, input, not_by }.to_bytes())
     }

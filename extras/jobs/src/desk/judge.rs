@@ -1,4 +1,4 @@
-//! [`Judge`]: a job that a machine refused, done once more here before the machine is believed.
+//! [`OwnJob`]: a job that a machine refused, done once more here before the machine is believed.
 //!
 //! A verdict ends the run for all, and the words of one machine are cheap. The job is done as any worker does it, on the
 //! blocks of the run's own folder, with what the job was told. What it leaves goes nowhere.
@@ -21,7 +21,7 @@ impl Desk<'_> {
     /// Does a job here, and says what came of it.
     pub(super) fn judge(&self, key: JobKey, input: ObjectRef) -> Result<AnswerKind, SyncError> {
         let job = JobMessage { run: self.run, key, input, not_by: None }.to_bytes();
-        let judge = Judge {
+        let judge = OwnJob {
             queue: self.queue,
             spec: &self.spec,
             job,
@@ -36,7 +36,7 @@ impl Desk<'_> {
 }
 
 /// One job, and a worker's way to it. See the module.
-struct Judge<'j> {
+struct OwnJob<'j> {
     queue: &'j dyn JobQueue,
     spec: &'j [u8],
     job: Vec<u8>,
@@ -46,13 +46,13 @@ struct Judge<'j> {
     said: Mutex<Option<Vec<u8>>>,
 }
 
-impl Judge<'_> {
+impl OwnJob<'_> {
     fn said(&self) -> MutexGuard<'_, Option<Vec<u8>>> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Jobs for Judge<'_> {
+impl Jobs for OwnJob<'_> {
     fn spec(&self) -> &[u8] {
         self.spec
     }
@@ -75,7 +75,7 @@ impl Jobs for Judge<'_> {
 }
 
 /// The job in the hands of the thread that does it.
-struct JudgedJob<'j>(&'j Judge<'j>);
+struct JudgedJob<'j>(&'j OwnJob<'j>);
 
 impl Lease for JudgedJob<'_> {
     fn message(&self) -> &[u8] {

@@ -3,7 +3,7 @@
 use super::getting::Getting;
 use super::pieces::Gathered;
 use super::slices::Slices;
-use super::{Shared, Telling, sent};
+use super::{MergeSteps, Telling, sent};
 use crate::desk::Answered;
 use crate::desk::Desk;
 use crate::desk::Useless;
@@ -42,7 +42,7 @@ pub(super) struct Parts<'p> {
     pub(super) keys: Vec<KeyRange>,
 }
 
-impl<'s> Shared<'s> {
+impl<'s> MergeSteps<'s> {
     /// Has all that the segments left joined.
     pub(super) fn join(&mut self, segments: &[HeightRange]) -> Result<Parts<'s>, SyncError> {
         let request = self.work.request;

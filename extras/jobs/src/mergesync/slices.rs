@@ -19,7 +19,7 @@ const ENTRY_BYTES: usize = 3 * 4 + 32 + 8;
 const COLUMNS: usize = 64;
 
 /// What a part found.
-struct Row {
+struct SliceRow {
     /// Which row of the file it is.
     place: u64,
     objects: Vec<ObjectRef>,
@@ -34,7 +34,7 @@ pub(super) struct Slices<'s> {
     segments: usize,
     written: u64,
     /// By the number of the part.
-    rows: BTreeMap<u32, Row>,
+    rows: BTreeMap<u32, SliceRow>,
     columns: Mutex<Columns>,
 }
 
@@ -68,7 +68,7 @@ impl<'s> Slices<'s> {
         }
         self.file.write_all(&bytes).and_then(|()| self.file.flush()).at(storage, name)?;
         self.written += 1;
-        self.rows.insert(part, Row { place, objects });
+        self.rows.insert(part, SliceRow { place, objects });
         *self.columns.get_mut().unwrap_or_else(PoisonError::into_inner) = Columns::default();
         Ok(())
     }
@@ -81,7 +81,7 @@ impl<'s> Slices<'s> {
             *columns = self.read(segment)?;
         }
         let from = columns.from;
-        let of_part = |(row, slices): (&Row, &Vec<FoundSlice>)| {
+        let of_part = |(row, slices): (&SliceRow, &Vec<FoundSlice>)| {
             slices.get(segment - from)?.part(&row.objects)
         };
         Ok(self.rows.values().zip(&columns.rows).filter_map(of_part).collect())
@@ -92,7 +92,7 @@ impl<'s> Slices<'s> {
         let (storage, name) = (self.storage, &self.name);
         let until = (from + COLUMNS).min(self.segments);
         let mut bytes = vec![0; (until - from) * ENTRY_BYTES];
-        let mut row = |row: &Row| {
+        let mut row = |row: &SliceRow| {
             let at = (row.place * self.segments as u64 + from as u64) * ENTRY_BYTES as u64;
             let mut file = storage.open(name, at).at(storage, name)?;
             file.read_exact(&mut bytes).at(storage, name)?;

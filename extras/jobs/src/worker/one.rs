@@ -80,7 +80,7 @@ impl Failures {
 }
 
 /// What became of a segment.
-enum Ended {
+enum JobEnd {
     /// It is done, and this is what it leaves.
     Finished(ObjectRef, Work),
     /// It was stopped on the way.
@@ -93,7 +93,7 @@ enum Ended {
     Failed(SyncError),
 }
 
-impl Ended {
+impl JobEnd {
     fn of(error: SyncError) -> Self {
         if let Some(ClusterError::Lost { object, why }) = ClusterError::of(&error) {
             return Self::Lost(*object, why.clone());
@@ -191,7 +191,7 @@ impl Working<'_> {
             Answer { run, key, input, worker, kind }.to_bytes()
         };
         match self.ended(&*lease, outcome, objects) {
-            Ended::Finished(result, work) => {
+            JobEnd::Finished(result, work) => {
                 let micros = (busy + began.elapsed()).as_micros() as u64;
                 let message = answer(AnswerKind::Done { result, work, micros });
                 patience(self.request).with(|| lease.answer(key, &message))?;
@@ -199,24 +199,24 @@ impl Working<'_> {
                 self.count(work);
                 Ok(())
             }
-            Ended::Refused(error) => {
+            JobEnd::Refused(error) => {
                 let message = answer(AnswerKind::Refused(remote(&error)));
                 patience(self.request).with(|| lease.answer(key, &message))
             }
-            Ended::Halted => {
+            JobEnd::Halted => {
                 // If it cannot be told, the job is missed soon.
                 let _ = lease.give_back(Duration::ZERO, None);
                 Ok(())
             }
-            Ended::Failed(_) | Ended::Lost(..) if lease.is_over() => Ok(()),
-            Ended::Lost(object, text) => {
+            JobEnd::Failed(_) | JobEnd::Lost(..) if lease.is_over() => Ok(()),
+            JobEnd::Lost(object, text) => {
                 let message = answer(AnswerKind::Lost { object, text: text.clone() });
                 let rest = rest_of_lost(lease.deliveries());
                 let told = || lease.give_back(rest, Some((key, &message)));
                 patience(self.request).with(told)?;
                 self.failures.lose(Instant::now(), text)
             }
-            Ended::Failed(error) => {
+            JobEnd::Failed(error) => {
                 let text = error.to_string();
                 let message = answer(AnswerKind::Trouble(text.clone()));
                 let told = || lease.give_back(REST, Some((key, &message)));
@@ -240,24 +240,24 @@ impl Working<'_> {
         lease: &dyn Lease,
         outcome: Result<Option<(Vec<u8>, Work)>, SyncError>,
         objects: Vec<(ObjectRef, Arc<Vec<u8>>)>,
-    ) -> Ended {
+    ) -> JobEnd {
         let (bytes, work) = match outcome {
             Ok(Some(done)) => done,
-            Ok(None) => return Ended::Halted,
+            Ok(None) => return JobEnd::Halted,
             // A wait for a peer that was interrupted is no failure.
             Err(SyncError::Io(IoError::Proofs { .. }))
                 if self.request.interrupt.load(Ordering::Relaxed) =>
             {
-                return Ended::Halted;
+                return JobEnd::Halted;
             }
-            Err(error) => return Ended::of(error),
+            Err(error) => return JobEnd::of(error),
         };
         let result = ObjectRef::of(&bytes);
         let mut all = objects.into_iter().chain([(result, Arc::new(bytes))]);
         let put = |(of, bytes): (ObjectRef, Arc<Vec<u8>>)| put(self.request, lease, &of, &bytes);
         match all.try_for_each(put) {
-            Ok(()) => Ended::Finished(result, work),
-            Err(error) => Ended::of(error),
+            Ok(()) => JobEnd::Finished(result, work),
+            Err(error) => JobEnd::of(error),
         }
     }
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 /// Work for the threads of a pool.
 pub(super) struct Queue {
     interpreter: Arc<dyn Interpreter>,
-    state: Mutex<State>,
+    state: Mutex<ScriptQueueState>,
     /// There is work, or the pool closes.
     work: Condvar,
     /// A batch is finished, or has more work to help with.
@@ -20,14 +20,14 @@ pub(super) struct Queue {
 }
 
 #[derive(Default)]
-struct State {
-    batches: BTreeMap<u64, Progress>,
+struct ScriptQueueState {
+    batches: BTreeMap<u64, BatchProgress>,
     next_number: u64,
     closed: bool,
 }
 
 /// How far a batch is.
-struct Progress {
+struct BatchProgress {
     ticket: Arc<Ticket>,
     jobs: VecDeque<Job>,
     /// Pieces taken and not reported yet.
@@ -37,7 +37,7 @@ struct Progress {
     failure: Option<ScriptFailure>,
 }
 
-impl Progress {
+impl BatchProgress {
     fn take(&mut self) -> Option<(Arc<Ticket>, Job)> {
         let job = self.jobs.pop_front()?;
         self.running += 1;
@@ -65,11 +65,15 @@ impl Queue {
     }
 
     /// Nothing panics while it holds the lock, so that what it guards is always whole.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ScriptQueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'a>(&self, on: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn wait<'a>(
+        &self,
+        on: &Condvar,
+        state: MutexGuard<'a, ScriptQueueState>,
+    ) -> MutexGuard<'a, ScriptQueueState> {
         on.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -79,7 +83,7 @@ impl Queue {
         let number = state.next_number;
         state.next_number += 1;
         let ticket = Arc::new(Ticket::new(number, flags));
-        let progress = Progress {
+        let progress = BatchProgress {
             ticket: Arc::clone(&ticket),
             jobs: VecDeque::new(),
             running: 0,
@@ -124,7 +128,7 @@ impl Queue {
     pub(super) fn serve(&self) {
         let mut state = self.lock();
         while !state.closed {
-            match state.batches.values_mut().find_map(Progress::take) {
+            match state.batches.values_mut().find_map(BatchProgress::take) {
                 Some((ticket, job)) => state = self.run(state, &ticket, job),
                 None => state = self.wait(&self.work, state),
             }
@@ -152,10 +156,10 @@ impl Queue {
     /// Does a piece of work without the lock, and reports it.
     fn run<'a>(
         &'a self,
-        state: MutexGuard<'a, State>,
+        state: MutexGuard<'a, ScriptQueueState>,
         ticket: &Ticket,
         job: Job,
-    ) -> MutexGuard<'a, State> {
+    ) -> MutexGuard<'a, ScriptQueueState> {
         drop(state);
         let (result, parts) = job.run(ticket, &*self.interpreter);
         let mut state = self.lock();

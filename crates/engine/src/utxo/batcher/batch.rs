@@ -17,11 +17,11 @@ use std::time::Instant;
 /// What one call of [`Producer::submit`](super::Producer::submit) wants.
 pub(super) struct Request {
     wanted: Box<[OutPoint]>,
-    answers: Mutex<Answers>,
+    answers: Mutex<BatchAnswers>,
     done: Condvar,
 }
 
-struct Answers {
+struct BatchAnswers {
     coins: Vec<Option<CoinBytes>>,
     left: usize,
     /// Whether its caller is counted among those that wait.
@@ -33,13 +33,13 @@ struct Answers {
 impl Request {
     pub(super) fn new(wanted: &[OutPoint]) -> Arc<Self> {
         let (coins, left) = (vec![None; wanted.len()], wanted.len());
-        let answers = Answers { coins, left, awaited: false, error: None };
+        let answers = BatchAnswers { coins, left, awaited: false, error: None };
         let wanted = wanted.into();
         Arc::new(Self { wanted, answers: Mutex::new(answers), done: Condvar::new() })
     }
 
     /// Nothing that panics runs under the lock.
-    fn lock(&self) -> MutexGuard<'_, Answers> {
+    fn lock(&self) -> MutexGuard<'_, BatchAnswers> {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -76,7 +76,7 @@ impl Request {
     }
 
     pub(super) fn wait(&self) {
-        let unfinished = |answers: &mut Answers| answers.left > 0;
+        let unfinished = |answers: &mut BatchAnswers| answers.left > 0;
         let answers = self.done.wait_while(self.lock(), unfinished);
         drop(answers.unwrap_or_else(PoisonError::into_inner));
     }

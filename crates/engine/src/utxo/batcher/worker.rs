@@ -6,7 +6,7 @@
 
 use super::batch::{Batch, Portion};
 use super::queue::{Cause, Due};
-use super::{Shared, State};
+use super::{BatcherShared, BatcherState};
 use crate::coin::CoinBytes;
 use crate::utxo::store::{StoreError, panicked};
 use apus_chain::OutPoint;
@@ -26,7 +26,7 @@ pub(super) struct Later {
     error: StoreError,
 }
 
-impl Shared {
+impl BatcherShared {
     /// The life of one thread.
     pub(super) fn serve(&self) {
         while let Some(batches) = self.next() {
@@ -77,7 +77,7 @@ impl Shared {
 
     /// How many threads have to look for what is due, or wait until something is: none where there is nothing that
     /// one is not waiting for.
-    pub(super) fn threads_wanted(&self, state: &State, now: Instant) -> usize {
+    pub(super) fn threads_wanted(&self, state: &BatcherState, now: Instant) -> usize {
         match self.due(state, now) {
             Due::Now(_) => 1,
             Due::At(_) => usize::from(!state.watched),
@@ -86,7 +86,7 @@ impl Shared {
     }
 
     /// When there is something to do.
-    fn due(&self, state: &State, now: Instant) -> Due {
+    fn due(&self, state: &BatcherState, now: Instant) -> Due {
         let again = state.later.iter().filter_map(|later| later.at).min();
         let new = match self.has_room(state) {
             true => state.queue.due(now),
@@ -101,12 +101,12 @@ impl Shared {
     }
 
     /// Whether one more batch may be under way.
-    fn has_room(&self, state: &State) -> bool {
+    fn has_room(&self, state: &BatcherState) -> bool {
         state.stats.in_flight < self.options.in_flight as u64
     }
 
     /// The batches whose time to be tried again has come.
-    fn take_again(&self, state: &mut State, now: Instant) -> Vec<Batch> {
+    fn take_again(&self, state: &mut BatcherState, now: Instant) -> Vec<Batch> {
         let mut again = Vec::new();
         while again.len() < self.at_once
             && let Some(place) =
@@ -119,7 +119,7 @@ impl Shared {
     }
 
     /// What of the queue is due, as up to `count` batches.
-    fn take_new(&self, state: &mut State, now: Instant, count: usize) -> Vec<Vec<Portion>> {
+    fn take_new(&self, state: &mut BatcherState, now: Instant, count: usize) -> Vec<Vec<Portion>> {
         let mut taken = Vec::new();
         while taken.len() < count
             && self.has_room(state)

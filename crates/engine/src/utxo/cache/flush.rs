@@ -34,7 +34,7 @@ impl Changes for Job {
     }
 }
 
-enum Phase {
+enum FlushPhase {
     /// What is frozen, if anything, is in the store too.
     Clean,
     Writing,
@@ -45,8 +45,8 @@ enum Phase {
     },
 }
 
-struct State {
-    phase: Phase,
+struct FlushState {
+    phase: FlushPhase,
     thread: Option<JoinHandle<()>>,
     /// Undo data of flushes that were refused.
     undo: Vec<UndoRecord>,
@@ -55,14 +55,14 @@ struct State {
 /// The one flush that may be under way.
 pub(super) struct Flusher {
     store: Arc<dyn CoinsStore>,
-    state: Mutex<State>,
+    state: Mutex<FlushState>,
     ended: Condvar,
     flushes: AtomicU64,
 }
 
 impl Flusher {
     pub(super) fn new(store: Arc<dyn CoinsStore>) -> Self {
-        let state = State { phase: Phase::Clean, thread: None, undo: Vec::new() };
+        let state = FlushState { phase: FlushPhase::Clean, thread: None, undo: Vec::new() };
         Self { store, state: Mutex::new(state), ended: Condvar::new(), flushes: AtomicU64::new(0) }
     }
 
@@ -101,8 +101,9 @@ impl Flusher {
     /// tried again.
     pub(super) fn finish(self: &Arc<Self>) -> Result<(), StoreError> {
         let mut state = self.ended()?;
-        if matches!(state.phase, Phase::Failed { reported: true, .. })
-            && let Phase::Failed { job, .. } = std::mem::replace(&mut state.phase, Phase::Clean)
+        if matches!(state.phase, FlushPhase::Failed { reported: true, .. })
+            && let FlushPhase::Failed { job, .. } =
+                std::mem::replace(&mut state.phase, FlushPhase::Clean)
         {
             self.spawn(&mut state, job)?;
             drop(state);
@@ -111,25 +112,25 @@ impl Flusher {
         Self::report(&mut state)
     }
 
-    fn lock(&self) -> Result<MutexGuard<'_, State>, StoreError> {
+    fn lock(&self) -> Result<MutexGuard<'_, FlushState>, StoreError> {
         self.state.lock().map_err(|_| super::poisoned())
     }
 
-    fn ended(&self) -> Result<MutexGuard<'_, State>, StoreError> {
+    fn ended(&self) -> Result<MutexGuard<'_, FlushState>, StoreError> {
         let state = self.lock()?;
-        let writing = |state: &mut State| matches!(state.phase, Phase::Writing);
+        let writing = |state: &mut FlushState| matches!(state.phase, FlushPhase::Writing);
         self.ended.wait_while(state, writing).map_err(|_| super::poisoned())
     }
 
-    fn clean(&self) -> Result<MutexGuard<'_, State>, StoreError> {
+    fn clean(&self) -> Result<MutexGuard<'_, FlushState>, StoreError> {
         let mut state = self.ended()?;
         Self::report(&mut state)?;
         Ok(state)
     }
 
-    fn report(state: &mut State) -> Result<(), StoreError> {
+    fn report(state: &mut FlushState) -> Result<(), StoreError> {
         match &mut state.phase {
-            Phase::Failed { error, reported, .. } => {
+            FlushPhase::Failed { error, reported, .. } => {
                 *reported = true;
                 Err(error.clone())
             }
@@ -137,9 +138,9 @@ impl Flusher {
         }
     }
 
-    fn spawn(self: &Arc<Self>, state: &mut State, job: Job) -> Result<(), StoreError> {
+    fn spawn(self: &Arc<Self>, state: &mut FlushState, job: Job) -> Result<(), StoreError> {
         join(state.thread.take());
-        state.phase = Phase::Writing;
+        state.phase = FlushPhase::Writing;
         // The job goes to the thread only once there is one: it must not be lost without.
         let (give, take) = std::sync::mpsc::sync_channel(1);
         let flusher = Arc::clone(self);
@@ -155,7 +156,7 @@ impl Flusher {
             }
             Err(error) => {
                 let error = super::error(format!("cannot start a thread to write: {error}"));
-                state.phase = Phase::Failed { job, error: error.clone(), reported: true };
+                state.phase = FlushPhase::Failed { job, error: error.clone(), reported: true };
                 Err(error)
             }
         }
@@ -173,9 +174,9 @@ impl Flusher {
             Ok(()) => {
                 self.flushes.fetch_add(1, Ordering::Relaxed);
                 drop(job);
-                Phase::Clean
+                FlushPhase::Clean
             }
-            Err(error) => Phase::Failed { job, error, reported: false },
+            Err(error) => FlushPhase::Failed { job, error, reported: false },
         };
         if let Ok(mut state) = self.state.lock() {
             state.phase = phase;

@@ -16,24 +16,25 @@ const CHUNK_ENTRIES: usize = 64;
 /// What an allocator keeps beside an allocation.
 const ALLOCATION_BYTES: u64 = 16;
 
-const CHUNK_BYTES: u64 =
-    (CHUNK_ENTRIES * size_of::<Entry>() + size_of::<Vec<Entry>>()) as u64 + ALLOCATION_BYTES;
+const CHUNK_BYTES: u64 = (CHUNK_ENTRIES * size_of::<CacheEntry>() + size_of::<Vec<CacheEntry>>())
+    as u64
+    + ALLOCATION_BYTES;
 
 /// No entry.
 const NONE: u32 = u32::MAX;
 
 /// One outpoint whose coin differs from the layers below.
-struct Entry {
+struct CacheEntry {
     outpoint: OutPoint,
-    mark: Mark,
+    mark: SlotMark,
     /// None where it is spent.
     coin: Option<CoinBytes>,
 }
 
-const _: () = assert!(size_of::<Entry>() == 88, "what the cache's memory is planned with");
+const _: () = assert!(size_of::<CacheEntry>() == 88, "what the cache's memory is planned with");
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Mark {
+enum SlotMark {
     /// No entry; the outpoint's number is the next such place.
     Free,
     /// The layers below have no coin here.
@@ -46,7 +47,7 @@ enum Mark {
 pub(super) struct Table {
     salt: Salt,
     index: HashTable<u32>,
-    chunks: Vec<Vec<Entry>>,
+    chunks: Vec<Vec<CacheEntry>>,
     free: u32,
     heap_bytes: u64,
 }
@@ -70,7 +71,7 @@ impl Table {
 
     /// Memory in use.
     pub(super) fn bytes(&self) -> u64 {
-        let spare = (self.chunks.capacity() - self.chunks.len()) * size_of::<Vec<Entry>>();
+        let spare = (self.chunks.capacity() - self.chunks.len()) * size_of::<Vec<CacheEntry>>();
         self.chunks.len() as u64 * CHUNK_BYTES
             + spare as u64
             + self.index.allocation_size() as u64
@@ -81,7 +82,7 @@ impl Table {
     pub(super) fn growth(&self, entries: usize) -> u64 {
         let chunks = entries.div_ceil(CHUNK_ENTRIES);
         let list = if self.chunks.len() + chunks > self.chunks.capacity() {
-            (self.chunks.capacity() + chunks.max(4)) * size_of::<Vec<Entry>>()
+            (self.chunks.capacity() + chunks.max(4)) * size_of::<Vec<CacheEntry>>()
         } else {
             0
         };
@@ -110,8 +111,8 @@ impl Table {
             let replaced = entry.coin.replace(coin.clone());
             self.heap_bytes -= replaced.map_or(0, |coin| coin.heap_bytes() as u64);
         } else {
-            let mark = if fresh { Mark::Fresh } else { Mark::Dirty };
-            self.insert(hash, Entry { outpoint: *outpoint, mark, coin: Some(coin.clone()) });
+            let mark = if fresh { SlotMark::Fresh } else { SlotMark::Dirty };
+            self.insert(hash, CacheEntry { outpoint: *outpoint, mark, coin: Some(coin.clone()) });
         }
     }
 
@@ -119,11 +120,14 @@ impl Table {
     pub(super) fn spend(&mut self, outpoint: &OutPoint) {
         let hash = self.salt.hash(outpoint);
         let Some(at) = self.find(hash, outpoint) else {
-            self.insert(hash, Entry { outpoint: *outpoint, mark: Mark::Dirty, coin: None });
+            self.insert(
+                hash,
+                CacheEntry { outpoint: *outpoint, mark: SlotMark::Dirty, coin: None },
+            );
             return;
         };
         let entry = self.entry_mut(at);
-        let fresh = entry.mark == Mark::Fresh;
+        let fresh = entry.mark == SlotMark::Fresh;
         let spent = entry.coin.take();
         self.heap_bytes -= spent.map_or(0, |coin| coin.heap_bytes() as u64);
         if fresh {
@@ -136,7 +140,7 @@ impl Table {
         let mut keys = Vec::with_capacity(self.len());
         for (chunk, entries) in self.chunks.iter().enumerate() {
             for (offset, entry) in entries.iter().enumerate() {
-                if entry.mark != Mark::Free {
+                if entry.mark != SlotMark::Free {
                     let at = (chunk * CHUNK_ENTRIES + offset) as u32;
                     keys.push(SortKey { head: head(&entry.outpoint), at });
                 }
@@ -155,11 +159,11 @@ impl Table {
         (&entry.outpoint, entry.coin.as_ref())
     }
 
-    fn entry(&self, at: u32) -> &Entry {
+    fn entry(&self, at: u32) -> &CacheEntry {
         &self.chunks[at as usize / CHUNK_ENTRIES][at as usize % CHUNK_ENTRIES]
     }
 
-    fn entry_mut(&mut self, at: u32) -> &mut Entry {
+    fn entry_mut(&mut self, at: u32) -> &mut CacheEntry {
         &mut self.chunks[at as usize / CHUNK_ENTRIES][at as usize % CHUNK_ENTRIES]
     }
 
@@ -167,7 +171,7 @@ impl Table {
         self.index.find(hash, |at| self.entry(*at).outpoint == *outpoint).copied()
     }
 
-    fn insert(&mut self, hash: u64, entry: Entry) {
+    fn insert(&mut self, hash: u64, entry: CacheEntry) {
         if self.index.len() == self.index.capacity() {
             self.rebuild_index();
         }
@@ -202,7 +206,7 @@ impl Table {
         }
         let next = std::mem::replace(&mut self.free, at);
         let entry = self.entry_mut(at);
-        entry.mark = Mark::Free;
+        entry.mark = SlotMark::Free;
         entry.outpoint.vout = next;
     }
 
@@ -216,7 +220,7 @@ impl Table {
         let mut index = HashTable::with_capacity(index_capacity(entries));
         for (chunk, list) in self.chunks.iter().enumerate() {
             for (offset, entry) in list.iter().enumerate() {
-                if entry.mark != Mark::Free {
+                if entry.mark != SlotMark::Free {
                     let at = (chunk * CHUNK_ENTRIES + offset) as u32;
                     let (salt, chunks) = (&self.salt, &self.chunks);
                     index.insert_unique(salt.hash(&entry.outpoint), at, |at| {
@@ -240,7 +244,7 @@ fn index_bytes_max(entries: usize) -> usize {
     (index_capacity(entries) * 8 / 7).next_power_of_two() * 5 + 64
 }
 
-fn place(chunks: &[Vec<Entry>], at: u32) -> &Entry {
+fn place(chunks: &[Vec<CacheEntry>], at: u32) -> &CacheEntry {
     &chunks[at as usize / CHUNK_ENTRIES][at as usize % CHUNK_ENTRIES]
 }
 

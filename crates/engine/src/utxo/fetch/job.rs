@@ -25,7 +25,7 @@ const SPINS: usize = 200;
 type Answer = Result<Option<CoinBytes>, Box<StoreError>>;
 
 /// An answer that waits to be taken.
-enum Found {
+enum FetchedCoin {
     /// It takes no memory beyond its place.
     Light(Answer),
     /// It does, and is given away.
@@ -97,7 +97,7 @@ pub(super) struct Job {
     pub(super) wanted: Vec<OutPoint>,
     /// As long as `wanted`. Made by the first thread that fetches something for another: while the
     /// taking thread is alone it needs no room, which would cost it more than all else here.
-    found: OnceLock<Vec<OnceLock<Found>>>,
+    found: OnceLock<Vec<OnceLock<FetchedCoin>>>,
     /// The first input that no thread has claimed, or anything beyond the last.
     unclaimed: Alone,
     abandoned: AtomicBool,
@@ -125,7 +125,7 @@ impl Job {
     }
 
     /// The place for the result of an input.
-    fn slot(&self, index: usize) -> &OnceLock<Found> {
+    fn slot(&self, index: usize) -> &OnceLock<FetchedCoin> {
         let slots = || self.wanted.iter().map(|_| OnceLock::new()).collect();
         &self.found.get_or_init(slots)[index]
     }
@@ -176,9 +176,9 @@ impl Job {
                 let bytes = coin.heap_bytes() as u64;
                 self.held.fetch_add(bytes, Ordering::Relaxed);
                 self.ahead.bytes.fetch_add(bytes, Ordering::Relaxed);
-                Found::Heavy(Mutex::new(Some(coin)))
+                FetchedCoin::Heavy(Mutex::new(Some(coin)))
             }
-            answer => Found::Light(answer),
+            answer => FetchedCoin::Light(answer),
         };
         let set = self.slot(index).set(found);
         debug_assert!(set.is_ok(), "an input has one owner");
@@ -190,10 +190,10 @@ impl Job {
         self.found.get()?[index].get().map(|found| self.give(index, found))
     }
 
-    fn give(&self, index: usize, found: &Found) -> Result<Option<CoinBytes>, StoreError> {
+    fn give(&self, index: usize, found: &FetchedCoin) -> Result<Option<CoinBytes>, StoreError> {
         let coin = match found {
-            Found::Light(answer) => return answer.clone().map_err(|error| *error),
-            Found::Heavy(coin) => coin.lock().unwrap_or_else(PoisonError::into_inner).take(),
+            FetchedCoin::Light(answer) => return answer.clone().map_err(|error| *error),
+            FetchedCoin::Heavy(coin) => coin.lock().unwrap_or_else(PoisonError::into_inner).take(),
         };
         // It was given away before.
         let Some(coin) = coin else { return self.look_up(index) };

@@ -22,7 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// What the threads of a fetcher share.
 pub(super) struct Pool {
-    queue: Mutex<Queue>,
+    queue: Mutex<FetchQueue>,
     /// There is something to claim.
     work: Condvar,
     /// A thread has left a job.
@@ -37,12 +37,12 @@ pub(super) struct Pool {
     pub(super) ahead: Arc<Ahead>,
 }
 
-struct Queue {
+struct FetchQueue {
     /// In order of their start. All that may have unclaimed inputs are here.
     jobs: VecDeque<Arc<Job>>,
 }
 
-impl Queue {
+impl FetchQueue {
     /// The oldest job with something to claim.
     fn first(&mut self) -> Option<&Arc<Job>> {
         while self.jobs.front()?.unclaimed() == 0 {
@@ -56,7 +56,7 @@ impl Pool {
     /// For so many threads, which fetch so much ahead at most.
     pub(super) fn new(threads: usize, ahead: Arc<Ahead>) -> Self {
         Self {
-            queue: Mutex::new(Queue { jobs: VecDeque::new() }),
+            queue: Mutex::new(FetchQueue { jobs: VecDeque::new() }),
             work: Condvar::new(),
             left: Condvar::new(),
             asleep: AtomicUsize::new(0),
@@ -68,7 +68,7 @@ impl Pool {
     }
 
     /// Nothing that panics runs under the lock.
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, FetchQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

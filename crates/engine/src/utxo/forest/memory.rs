@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 #[derive(Debug, Default)]
-struct Held {
+struct MemoryPages {
     pages: BTreeMap<PageId, Vec<u8>>,
     state: Option<ForestState>,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct MemoryForest(Mutex<Held>);
+pub struct MemoryForest(Mutex<MemoryPages>);
 
 impl MemoryForest {
     /// One without a block.
@@ -22,7 +22,7 @@ impl MemoryForest {
         Self::default()
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, MemoryPages> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -8,10 +8,10 @@ use std::sync::{PoisonError, RwLock};
 
 /// Coins in a map.
 #[derive(Debug, Default)]
-pub struct MemoryStore(RwLock<State>);
+pub struct MemoryStore(RwLock<MemoryState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct MemoryState {
     tip: Option<KnownBlock>,
     coins: HashMap<OutPoint, CoinBytes>,
     undo: HashMap<BlockHash, (KnownBlock, Vec<u8>)>,
@@ -23,7 +23,7 @@ impl MemoryStore {
         Self::default()
     }
 
-    fn read<T>(&self, answer: impl FnOnce(&State) -> T) -> T {
+    fn read<T>(&self, answer: impl FnOnce(&MemoryState) -> T) -> T {
         answer(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 }

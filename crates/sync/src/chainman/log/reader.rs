@@ -50,7 +50,7 @@ pub(super) fn replay(
         };
         let length = storage.len(&name).map_err(|error| io(&name, error))?;
         let file = storage.open(&name, 0).map_err(|error| io(&name, error))?;
-        let mut file = LogFile { file: BufReader::with_capacity(1 << 16, file), offset: 0 };
+        let mut file = TreeLogFile { file: BufReader::with_capacity(1 << 16, file), offset: 0 };
         let opening = file.take(OPENING_BYTES).map_err(|error| io(&name, error))?;
         if let Some(found) = opening.as_deref().and_then(version).filter(|&v| v > VERSION) {
             let file = storage.describe(&name);
@@ -121,12 +121,12 @@ impl Opening {
     }
 }
 
-struct LogFile<R> {
+struct TreeLogFile<R> {
     file: R,
     offset: u64,
 }
 
-impl<R: Read> LogFile<R> {
+impl<R: Read> TreeLogFile<R> {
     /// The next `count` bytes, none where there are fewer.
     fn take(&mut self, count: usize) -> std::io::Result<Option<Vec<u8>>> {
         let mut bytes = vec![0; count];

@@ -60,7 +60,7 @@ pub struct ChainstateOptions {
 }
 
 /// A block whose scripts are still running, or that waits behind one.
-struct Pending {
+struct PendingBlock {
     layer: Layer,
     block: Arc<PreparedBlock>,
     undo: UndoBytes,
@@ -120,7 +120,7 @@ pub struct Chainstate {
     totals: Totals,
     /// The sum of the coins at the tip, where the caller wants it.
     sum: Option<RunningSum>,
-    pending: VecDeque<Pending>,
+    pending: VecDeque<PendingBlock>,
     /// Effects that a fetch under way may not have seen; they are in the cache, or pending.
     recent: VecDeque<Layer>,
     /// How many blocks were connected, to number their layers.
@@ -333,7 +333,7 @@ impl Chainstate {
         let heavy: usize = spent.coins.iter().map(CoinBytes::heap_bytes).sum();
         // What undo data shares is shared with these coins.
         let held = (undo.own_bytes() + heavy) as u64;
-        self.pending.push_back(Pending { layer, block, undo, verdict, held, coins, change });
+        self.pending.push_back(PendingBlock { layer, block, undo, verdict, held, coins, change });
         // What needs no verdict, and waits behind none, is decided.
         while self.pending.front().is_some_and(|pending| pending.verdict.is_none()) {
             self.settle_one()?;
@@ -436,7 +436,7 @@ impl Chainstate {
 
     fn settle_one(&mut self) -> Result<(), ChainstateError> {
         let Some(pending) = self.pending.pop_front() else { return Ok(()) };
-        let Pending { layer, block, undo, verdict, held: _, coins, change } = pending;
+        let PendingBlock { layer, block, undo, verdict, held: _, coins, change } = pending;
         let id = block.id();
         let run = verdict.is_some();
         let connected = self.connected.as_ref().map(|_| undo.clone());

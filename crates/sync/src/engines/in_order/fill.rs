@@ -32,7 +32,7 @@ pub(super) fn fill(
     };
     let at = At { block: tip, totals, sum: None };
     Record { at: vec![at], ..record.clone() }.write(env.workdir)?;
-    let changes = Merged::new(env, runs, record.key);
+    let changes = MergedCoins::new(env, runs, record.key);
     let written = store.write(&Flush { tip, changes: &changes, undo: &[], undo_from: tip.height });
     let failure = changes.failure.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     match failure {
@@ -64,7 +64,7 @@ pub(super) fn sum_of_base(
 }
 
 /// The coins of all runs, as changes of an empty store.
-struct Merged<'a> {
+struct MergedCoins<'a> {
     env: &'a RunEnv<'a>,
     runs: Vec<RunInfo>,
     key: CoinSumKey,
@@ -74,13 +74,13 @@ struct Merged<'a> {
     failure: std::sync::Mutex<Option<SyncError>>,
 }
 
-impl<'a> Merged<'a> {
+impl<'a> MergedCoins<'a> {
     fn new(env: &'a RunEnv<'a>, runs: Vec<RunInfo>, key: CoinSumKey) -> Self {
         Self { env, runs, key, sum: Default::default(), failure: Default::default() }
     }
 }
 
-impl Changes for Merged<'_> {
+impl Changes for MergedCoins<'_> {
     fn for_each(&self, each: &mut EachChange<'_>) -> Result<(), StoreError> {
         let mut stored = Ok(());
         let mut adder = CoinAdder::new(self.key);

@@ -30,7 +30,7 @@ use std::thread::JoinHandle;
 const QUEUE: usize = 4;
 
 /// What the thread is to do.
-enum Order {
+enum BlockOrder {
     Put(KeptBlock),
     /// Make everything durable, and say so.
     Sync(SyncSender<()>),
@@ -72,7 +72,7 @@ impl From<Connected> for KeptBlock {
 /// Takes blocks in ascending height.
 pub struct Keeper {
     /// There until it is dropped, which ends the thread.
-    orders: Option<SyncSender<Order>>,
+    orders: Option<SyncSender<BlockOrder>>,
     thread: Option<JoinHandle<Result<BlockStore, SyncError>>>,
     /// No other run writes there meanwhile. There until the end.
     draft: Option<FolderDraft>,
@@ -99,7 +99,7 @@ impl Keeper {
             FolderKind::Chainstate | FolderKind::KeptDatadir => None,
         });
         let Some((output, kept)) = found else { return Ok(None) };
-        let place = Place {
+        let place = PositionRecord {
             log: options.positions.clone(),
             network: request.env.params.network,
             genesis: request.env.params.genesis_block(),
@@ -147,7 +147,7 @@ impl Keeper {
         }
         assert_eq!(height, self.holds.end, "blocks come in ascending height");
         self.holds.end += 1;
-        self.order(Order::Put(block))
+        self.order(BlockOrder::Put(block))
     }
 
     /// Whether it has to go through all that a run at `tip` has connected of the last blocks once more,
@@ -170,7 +170,7 @@ impl Keeper {
         if self.holds.end == held && !begins_anew {
             return Ok(());
         }
-        self.order(Order::Hold((self.holds.end > least).then_some(tip.hash)))
+        self.order(BlockOrder::Hold((self.holds.end > least).then_some(tip.hash)))
     }
 
     fn first(&self, end: Height) -> Height {
@@ -183,7 +183,7 @@ impl Keeper {
     /// Waits until all that was taken is durable.
     pub fn sync(&mut self) -> Result<(), SyncError> {
         let (done, wait) = sync_channel(1);
-        self.order(Order::Sync(done))?;
+        self.order(BlockOrder::Sync(done))?;
         match wait.recv() {
             Ok(()) => Ok(()),
             Err(_) => Err(self.failure()),
@@ -198,7 +198,7 @@ impl Keeper {
         Ok(DraftWithBlocks { draft: self.draft.take().expect("it is there until the end"), blocks })
     }
 
-    fn order(&mut self, order: Order) -> Result<(), SyncError> {
+    fn order(&mut self, order: BlockOrder) -> Result<(), SyncError> {
         match &self.orders {
             Some(orders) if orders.send(order).is_ok() => Ok(()),
             _ => Err(self.failure()),
@@ -225,7 +225,7 @@ impl Keeper {
 type Found = (FolderDraft, BlockStore, Range<Height>);
 
 /// What belongs to the blocks of a data directory.
-struct Place {
+struct PositionRecord {
     log: PathBuf,
     network: Network,
     genesis: Vec<u8>,
@@ -233,7 +233,7 @@ struct Place {
     kept: DatadirBlocks,
 }
 
-impl Place {
+impl PositionRecord {
     /// No blocks in `folder`, but for the genesis block where all are kept.
     fn begin(&self, folder: &Path) -> Result<BlockStore, SyncError> {
         BlockStore::remove(folder, &self.log)?;
@@ -309,23 +309,23 @@ impl Drop for Keeper {
 
 fn obey(
     mut store: BlockStore,
-    place: &Place,
+    place: &PositionRecord,
     folder: &Path,
     key: CoinSumKey,
-    orders: &Receiver<Order>,
+    orders: &Receiver<BlockOrder>,
 ) -> Result<BlockStore, SyncError> {
     for order in orders {
         match order {
-            Order::Put(block) => {
+            BlockOrder::Put(block) => {
                 store.put(&block.id.hash, block.raw.raw())?;
                 store.put_undo(&block.id.hash, &block.prev(), block.spends(key))?;
             }
-            Order::Sync(done) => {
+            BlockOrder::Sync(done) => {
                 store.sync()?;
                 // The thread that ordered it may not wait any more.
                 let _ = done.send(());
             }
-            Order::Hold(last) => {
+            BlockOrder::Hold(last) => {
                 store.sync()?;
                 drop(store);
                 store = match last {

@@ -43,7 +43,7 @@ pub trait JoinSink {
 
 /// A coin that was made.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Made {
+struct MadeGroup {
     vout: u32,
     height: Height,
     index: u32,
@@ -51,7 +51,7 @@ struct Made {
     coin: (usize, usize),
 }
 
-impl Made {
+impl MadeGroup {
     fn range(&self) -> Range<usize> {
         self.coin.0..self.coin.1
     }
@@ -64,7 +64,7 @@ type Spend = (u32, Height, u32);
 pub struct Join<'s, S> {
     sink: &'s mut S,
     txid: Option<Txid>,
-    made: Vec<Made>,
+    made: Vec<MadeGroup>,
     spent: Vec<Spend>,
     coins: Vec<u8>,
 }
@@ -85,7 +85,7 @@ impl<'s, S: JoinSink> Join<'s, S> {
         for MadeCoin { vout, index, coin } in record.coins() {
             let start = self.coins.len();
             self.coins.extend_from_slice(coin);
-            self.made.push(Made { vout, height, index, coin: (start, self.coins.len()) });
+            self.made.push(MadeGroup { vout, height, index, coin: (start, self.coins.len()) });
         }
         Ok(())
     }
@@ -147,13 +147,13 @@ impl<'s, S: JoinSink> Join<'s, S> {
 fn one_output<S: JoinSink>(
     sink: &mut S,
     outpoint: &OutPoint,
-    made: &[Made],
+    made: &[MadeGroup],
     spent: &[Spend],
     coins: &[u8],
 ) -> Result<(), S::Error> {
     let mut made = made.iter().peekable();
     let mut spent = spent.iter().map(|(_, height, place)| (*height, *place)).peekable();
-    let mut there: Option<&Made> = None;
+    let mut there: Option<&MadeGroup> = None;
     loop {
         let next = (made.peek().map(|made| made.height), spent.peek().map(|(height, _)| *height));
         let height = match next {

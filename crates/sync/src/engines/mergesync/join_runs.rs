@@ -115,7 +115,7 @@ pub(super) fn join(
     let of_bytes = bytes_total / part_bytes(env.memory_bytes, env.threads);
     let least = (bytes_total / PART_BYTES_MIN).min(PARTS_EACH * env.threads as u64);
     let parts = divide(made.sections().chain(spent.sections()), of_bytes.max(least).max(1));
-    let joining = Joining::new((env, options), made, spent, parts)?;
+    let joining = JoinThreads::new((env, options), made, spent, parts)?;
     let joined = joining.run(bytes_total)?;
     let bytes = joining.close()?;
     env.observer.event(Event::Ended { phase: Phase::Join, bytes });
@@ -137,7 +137,7 @@ pub fn join_keys(
     let budget = MergeBudget::new(memory_bytes(env) / 8);
     let made = Runs::open(env.workdir, made, budget, &go_on)?;
     let spent = Runs::open(env.workdir, spent, budget, &go_on)?;
-    let mut sink = Sink::new(env, 0, &options)?;
+    let mut sink = PartSink::new(env, 0, &options)?;
     let both = (made.part(keys)?, spent.part(keys)?);
     join_records(env.workdir, both, &mut sink, &|_| go_on())?;
     made.close()?;
@@ -149,7 +149,7 @@ pub fn join_keys(
 fn join_records(
     storage: &dyn Storage,
     (mut made, mut spent): (Merging<'_, Made>, Merging<'_, Spent>),
-    sink: &mut Sink<'_>,
+    sink: &mut PartSink<'_>,
     go_on: &dyn Fn(u64) -> Result<(), SyncError>,
 ) -> Result<(), SyncError> {
     let damaged = || SyncError::Io(IoError::WorkdirDamaged { file: storage.describe("") });
@@ -180,13 +180,13 @@ fn join_records(
 }
 
 /// What the threads share.
-struct Joining<'a> {
+struct JoinThreads<'a> {
     env: &'a RunEnv<'a>,
     options: JoinOptions<'a>,
     made: Lanes<'a, Made>,
     spent: Lanes<'a, Spent>,
     parts: Vec<KeyRange>,
-    claims: Mutex<Claims>,
+    claims: Mutex<PartClaims>,
     /// A part was joined, or a thread failed.
     moved: Condvar,
     halt: AtomicBool,
@@ -198,7 +198,7 @@ struct Joining<'a> {
 
 /// Which parts threads are at.
 #[derive(Default)]
-struct Claims {
+struct PartClaims {
     /// The first part that no thread has claimed.
     next: usize,
     under_way: BTreeSet<usize>,
@@ -207,7 +207,7 @@ struct Claims {
 /// What came of a thread's parts.
 type Outcome = Result<Joined, SyncError>;
 
-impl<'a> Joining<'a> {
+impl<'a> JoinThreads<'a> {
     fn new(
         (env, options): (&'a RunEnv<'a>, JoinOptions<'a>),
         made: Runs<'a, Made>,
@@ -274,7 +274,7 @@ impl<'a> Joining<'a> {
         Ok(whole)
     }
 
-    fn claims(&self) -> MutexGuard<'_, Claims> {
+    fn claims(&self) -> MutexGuard<'_, PartClaims> {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -294,7 +294,7 @@ impl<'a> Joining<'a> {
             self.moved.notify_all();
         }
         let ahead = AHEAD_EACH * self.env.threads;
-        let is_ahead = |claims: &mut Claims| {
+        let is_ahead = |claims: &mut PartClaims| {
             let lowest = claims.under_way.first().copied().unwrap_or(claims.next);
             claims.next < self.parts.len() && claims.next >= lowest + ahead && !self.halted()
         };
@@ -324,7 +324,7 @@ impl<'a> Joining<'a> {
     /// One thread's life: it joins parts as long as there are any.
     fn parts(&self, thread: usize) -> Outcome {
         let mut guard = HaltUnlessDone { of: self, done: false };
-        let mut sink = Sink::new(self.env, thread, &self.options)?;
+        let mut sink = PartSink::new(self.env, thread, &self.options)?;
         let mut next = self.claim(None);
         while let Some(part) = next {
             self.part(self.parts[part], &mut sink)?;
@@ -338,7 +338,7 @@ impl<'a> Joining<'a> {
     }
 
     /// Joins a part.
-    fn part(&self, keys: KeyRange, sink: &mut Sink<'_>) -> Result<(), SyncError> {
+    fn part(&self, keys: KeyRange, sink: &mut PartSink<'_>) -> Result<(), SyncError> {
         // Both are taken before anything can go wrong with one of them: the next thread waits for that.
         let (made, spent) = (self.made.take(keys)?, self.spent.take(keys)?);
         let both = (self.made.merge(made)?, self.spent.merge(spent)?);
@@ -348,7 +348,7 @@ impl<'a> Joining<'a> {
 
 /// A thread that fails, or panics, halts the others.
 struct HaltUnlessDone<'j, 'a> {
-    of: &'j Joining<'a>,
+    of: &'j JoinThreads<'a>,
     done: bool,
 }
 
@@ -367,7 +367,7 @@ fn is_up_to(coin: &[u8], spend: &[u8]) -> bool {
 }
 
 /// What comes of a thread's parts.
-struct Sink<'s> {
+struct PartSink<'s> {
     storage: &'s dyn Storage,
     numbered: bool,
     bare: Height,
@@ -393,7 +393,7 @@ impl SetPart<'_> {
     }
 }
 
-impl<'s> Sink<'s> {
+impl<'s> PartSink<'s> {
     fn new(env: &RunEnv<'s>, thread: usize, options: &JoinOptions<'s>) -> Result<Self, SyncError> {
         let JoinOptions { numbered, leaves, muhash, bare, durable } = *options;
         let storage = env.workdir;
@@ -433,7 +433,7 @@ impl<'s> Sink<'s> {
     }
 }
 
-impl Sink<'_> {
+impl PartSink<'_> {
     /// A coin, and which one of its block's leaves it is, where that is told.
     fn read(
         &self,
@@ -469,7 +469,7 @@ impl Sink<'_> {
     }
 }
 
-impl JoinSink for Sink<'_> {
+impl JoinSink for PartSink<'_> {
     type Error = SyncError;
 
     fn answer(&mut self, height: Height, place: u32, coin: &[u8]) -> Result<(), SyncError> {
@@ -557,7 +557,7 @@ mod tests {
         let made = Runs::open(&storage, Vec::new(), budget, &|| Ok(())).unwrap();
         let spent = Runs::open(&storage, Vec::new(), budget, &|| Ok(())).unwrap();
         let parts = vec![KeyRange::ALL; 7];
-        let joining = Joining::new((&env, options), made, spent, parts).unwrap();
+        let joining = JoinThreads::new((&env, options), made, spent, parts).unwrap();
         let ahead: Vec<_> = (0..4).map(|_| joining.claim(None)).collect();
         assert_eq!(ahead, [Some(0), Some(1), Some(2), Some(3)]);
         std::thread::scope(|scope| {

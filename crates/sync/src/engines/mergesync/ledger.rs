@@ -32,7 +32,7 @@ pub(super) struct Told {
 }
 
 /// A block that came.
-struct Block {
+struct LedgerBlock {
     height: Height,
     may_repeat: bool,
     bare: bool,
@@ -47,7 +47,7 @@ struct Block {
 
 /// A transaction of one of them.
 #[derive(Clone, Copy)]
-struct Tx {
+struct LedgerTx {
     block: u32,
     /// The first of its outputs among all.
     outputs: usize,
@@ -59,16 +59,16 @@ struct Tx {
 
 /// An output.
 #[derive(Clone, Copy)]
-struct Output {
+struct LedgerOutput {
     /// Where its coin lies among the bytes; nowhere where it cannot be spent.
     start: usize,
     length: u16,
     /// Bytes before the coin that are a part of its record.
     head: u8,
-    taken: Taken,
+    taken: TakenBy,
 }
 
-impl Output {
+impl LedgerOutput {
     fn coin(&self) -> Range<usize> {
         self.start..self.start + usize::from(self.length)
     }
@@ -80,7 +80,7 @@ impl Output {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Taken {
+enum TakenBy {
     No,
     /// By a block above.
     Above,
@@ -90,7 +90,7 @@ enum Taken {
 
 /// Where the coin of an input comes from.
 #[derive(Clone, Copy)]
-enum Source {
+enum InputSource {
     /// Out of its own block: one of all outputs.
     Own(usize),
     /// From an output of its own block that was spent before, or cannot be.
@@ -103,14 +103,14 @@ enum Source {
 
 /// See the module.
 pub(super) struct Ledger {
-    blocks: Vec<Block>,
+    blocks: Vec<LedgerBlock>,
     table: TxTable,
-    txs: Vec<Tx>,
-    outputs: Vec<Output>,
+    txs: Vec<LedgerTx>,
+    outputs: Vec<LedgerOutput>,
     /// The coins, each as it stands in the record of its transaction.
     coins: Vec<u8>,
     /// Where the coin of each input comes from.
-    spends: Vec<Source>,
+    spends: Vec<InputSource>,
     unknown: Vec<OutPoint>,
     /// What blocks claim, in the order in which they came, and working space.
     claims: Vec<u8>,
@@ -161,7 +161,7 @@ impl Ledger {
         // There are fewer blocks than heights.
         let number = self.blocks.len() as u32;
         let leaves = None;
-        let entry = Block { height, may_repeat, bare, fingerprint, claims, leaves, spends };
+        let entry = LedgerBlock { height, may_repeat, bare, fingerprint, claims, leaves, spends };
         self.blocks.push(entry);
         let mut index = 0;
         // The first input is the coinbase's.
@@ -179,7 +179,7 @@ impl Ledger {
                 self.txs[same as usize].repeated = true;
             }
             let (outputs, repeated) = (self.outputs.len(), same.is_some());
-            self.txs.push(Tx { block: number, outputs, index, repeated });
+            self.txs.push(LedgerTx { block: number, outputs, index, repeated });
             index += self.make(height, txid, &tx, (at == 0, index), numbered);
         }
         if numbered {
@@ -202,7 +202,7 @@ impl Ledger {
     fn number(&mut self, first: usize) -> u32 {
         let mut leaf = 0;
         for output in &self.outputs[first..] {
-            if output.length > 0 && output.taken != Taken::Own {
+            if output.length > 0 && output.taken != TakenBy::Own {
                 NumberedCoin::set_leaf(&mut self.coins[output.coin()], leaf);
                 leaf += 1;
             }
@@ -211,22 +211,22 @@ impl Ledger {
     }
 
     /// Where the coin of the next input comes from, as far as it can be told now.
-    fn source(&mut self, block: u32, outpoint: OutPoint) -> Source {
+    fn source(&mut self, block: u32, outpoint: OutPoint) -> InputSource {
         let found = self.find(&outpoint);
         let Some(tx) = found else {
             self.unknown.push(outpoint);
-            return Source::Unknown(self.unknown.len() - 1);
+            return InputSource::Unknown(self.unknown.len() - 1);
         };
         if self.txs[tx as usize].block != block {
-            return Source::Segment { tx, vout: outpoint.vout };
+            return InputSource::Segment { tx, vout: outpoint.vout };
         }
         let at = self.txs[tx as usize].outputs + outpoint.vout as usize;
         let output = &mut self.outputs[at];
-        if output.length == 0 || output.taken == Taken::Own {
-            return Source::Nowhere;
+        if output.length == 0 || output.taken == TakenBy::Own {
+            return InputSource::Nowhere;
         }
-        output.taken = Taken::Own;
-        Source::Own(at)
+        output.taken = TakenBy::Own;
+        InputSource::Own(at)
     }
 
     /// The transaction that has this output, the last one of its id that came.
@@ -252,7 +252,7 @@ impl Ledger {
         numbered: bool,
     ) -> u32 {
         let (first, mut spendable) = (self.outputs.len(), 0);
-        let no_coin = Output { start: 0, length: 0, head: 0, taken: Taken::No };
+        let no_coin = LedgerOutput { start: 0, length: 0, head: 0, taken: TakenBy::No };
         self.outputs.resize(first + tx.outputs().len(), no_coin);
         for (outpoint, coin) in coins_of(height, txid, tx, coinbase) {
             let (vout, record) = (outpoint.vout, self.coins.len());
@@ -266,7 +266,7 @@ impl Ledger {
             let start = self.coins.len() - length;
             // A script that can be spent has at most 10,000 bytes.
             let (length, head) = (length as u16, (start - record) as u8);
-            self.outputs[first + vout as usize] = Output { start, length, head, ..no_coin };
+            self.outputs[first + vout as usize] = LedgerOutput { start, length, head, ..no_coin };
             spendable += 1;
         }
         spendable
@@ -292,7 +292,7 @@ impl Ledger {
         let coin_bytes = self.coins.len();
         let mut answers = Vec::with_capacity(self.spends.len() * AnswerRecord::HEAD + coin_bytes);
         for block in order {
-            let Block { fingerprint, leaves, claims: claimed, .. } = &self.blocks[block];
+            let LedgerBlock { fingerprint, leaves, claims: claimed, .. } = &self.blocks[block];
             fingerprints.extend_from_slice(&fingerprint.0);
             claims.extend_from_slice(&self.claims[claimed.clone()]);
             added.extend(leaves.iter().flat_map(|leaves| leaves.to_be_bytes()));
@@ -328,29 +328,29 @@ impl Ledger {
     /// Looks once more for what had not come yet.
     fn find_unknown(&mut self) {
         for at in 0..self.spends.len() {
-            if let Source::Unknown(unknown) = self.spends[at]
+            if let InputSource::Unknown(unknown) = self.spends[at]
                 && let OutPoint { vout, .. } = self.unknown[unknown]
                 && let Some(tx) = self.find(&self.unknown[unknown])
             {
-                self.spends[at] = Source::Segment { tx, vout };
+                self.spends[at] = InputSource::Segment { tx, vout };
             }
         }
     }
 
     /// Goes through the inputs of a block, when all below it are settled.
     fn settle(&mut self, block: usize, answers: &mut Vec<u8>) {
-        let Block { height, bare, spends: start, .. } = self.blocks[block];
+        let LedgerBlock { height, bare, spends: start, .. } = self.blocks[block];
         let end = self.blocks.get(block + 1).map_or(self.spends.len(), |next| next.spends);
         for (place, at) in (0..).zip(start..end) {
             self.look_ahead_from_spend(at);
             let outpoint = match self.spends[at] {
-                Source::Nowhere => continue,
-                Source::Unknown(unknown) => self.unknown[unknown],
-                Source::Own(output) => {
+                InputSource::Nowhere => continue,
+                InputSource::Unknown(unknown) => self.unknown[unknown],
+                InputSource::Own(output) => {
                     self.answer(answers, (height, place), output, bare);
                     continue;
                 }
-                Source::Segment { tx, vout } => {
+                InputSource::Segment { tx, vout } => {
                     if let Some(output) = self.take(tx, vout, height) {
                         self.answer(answers, (height, place), output, bare);
                         continue;
@@ -378,11 +378,13 @@ impl Ledger {
     /// them is asked for its transaction, those before for the output and for the coin.
     fn look_ahead_from_spend(&self, spend: usize) {
         let place = |at: usize| match *self.spends.get(at)? {
-            Source::Own(output) => Some(output),
-            Source::Segment { tx, vout } => Some(self.txs[tx as usize].outputs + vout as usize),
-            Source::Nowhere | Source::Unknown(_) => None,
+            InputSource::Own(output) => Some(output),
+            InputSource::Segment { tx, vout } => {
+                Some(self.txs[tx as usize].outputs + vout as usize)
+            }
+            InputSource::Nowhere | InputSource::Unknown(_) => None,
         };
-        if let Some(Source::Segment { tx, .. }) = self.spends.get(spend + 3 * AHEAD) {
+        if let Some(InputSource::Segment { tx, .. }) = self.spends.get(spend + 3 * AHEAD) {
             prefetch(&self.txs[*tx as usize]);
         }
         if let Some(output) = place(spend + 2 * AHEAD) {
@@ -416,15 +418,15 @@ impl Ledger {
 
     /// Gives an output to a block of this height, if it is there for it and known to be the one.
     fn take(&mut self, tx: u32, vout: u32, height: Height) -> Option<usize> {
-        let Tx { block, outputs, repeated, .. } = self.txs[tx as usize];
-        let Block { height: made, may_repeat, .. } = self.blocks[block as usize];
+        let LedgerTx { block, outputs, repeated, .. } = self.txs[tx as usize];
+        let LedgerBlock { height: made, may_repeat, .. } = self.blocks[block as usize];
         let at = outputs + vout as usize;
         let output = &mut self.outputs[at];
-        let there = output.length > 0 && output.taken == Taken::No && made < height;
+        let there = output.length > 0 && output.taken == TakenBy::No && made < height;
         if !there || repeated || may_repeat {
             return None;
         }
-        output.taken = Taken::Above;
+        output.taken = TakenBy::Above;
         Some(at)
     }
 
@@ -474,10 +476,10 @@ impl Ledger {
     /// Whether anything is to be noted of a transaction's outputs.
     fn is_left(&self, tx: u32) -> bool {
         let may_repeat = self.may_repeat(tx);
-        let is_left = |output: &Output| match output.taken {
-            Taken::No => output.length > 0,
-            Taken::Own => may_repeat,
-            Taken::Above => false,
+        let is_left = |output: &LedgerOutput| match output.taken {
+            TakenBy::No => output.length > 0,
+            TakenBy::Own => may_repeat,
+            TakenBy::Above => false,
         };
         self.outputs[self.outputs_of(tx)].iter().any(is_left)
     }
@@ -495,16 +497,18 @@ impl Ledger {
                 continue;
             }
             match output.taken {
-                Taken::No if output.record().start == piece.end => piece.end = output.record().end,
-                Taken::No => {
+                TakenBy::No if output.record().start == piece.end => {
+                    piece.end = output.record().end
+                }
+                TakenBy::No => {
                     out.extend_from_slice(&self.coins[piece]);
                     piece = output.record();
                 }
-                Taken::Own if may_repeat => {
+                TakenBy::Own if may_repeat => {
                     out.extend_from_slice(&self.coins[std::mem::take(&mut piece)]);
                     MadeCoin { vout, index, coin: &[] }.write(out);
                 }
-                Taken::Own | Taken::Above => {}
+                TakenBy::Own | TakenBy::Above => {}
             }
             index += 1;
         }

@@ -16,18 +16,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// See the module.
 pub(super) struct OwnRuns<'a> {
     walk: &'a Walk<'a>,
-    segments: Vec<Mutex<Segment<'a>>>,
+    segments: Vec<Mutex<SegmentRuns<'a>>>,
 }
 
 /// A segment, as long as blocks of it are to come.
-struct Segment<'a> {
-    own: Option<Arc<Own<'a>>>,
+struct SegmentRuns<'a> {
+    own: Option<Arc<OwnRecords<'a>>>,
     /// How many of its blocks no thread has asked for.
     left: u32,
 }
 
 /// What a segment left for itself.
-struct Own<'a> {
+struct OwnRecords<'a> {
     range: HeightRange,
     /// Coins for inputs.
     answers: Cow<'a, [u8]>,
@@ -40,7 +40,7 @@ struct Own<'a> {
 
 /// What is known of some blocks of a segment.
 pub(super) struct OfBlocks<'a> {
-    own: Arc<Own<'a>>,
+    own: Arc<OwnRecords<'a>>,
     range: HeightRange,
 }
 
@@ -49,7 +49,7 @@ impl<'a> OwnRuns<'a> {
     pub(super) fn new(walk: &'a Walk<'a>, from: Height) -> Self {
         let left =
             |done: &Done<Gathered>| done.range.end.saturating_sub(done.range.start.max(from));
-        let segment = |done| Mutex::new(Segment { own: None, left: left(done) });
+        let segment = |done| Mutex::new(SegmentRuns { own: None, left: left(done) });
         Self { walk, segments: walk.done.iter().map(segment).collect() }
     }
 
@@ -70,7 +70,7 @@ impl<'a> OwnRuns<'a> {
         let mut segment = self.segments[at].lock().unwrap_or_else(PoisonError::into_inner);
         let own = match segment.own.take() {
             Some(own) => own,
-            None => Arc::new(Own::read(self.walk, &self.walk.done[at])?),
+            None => Arc::new(OwnRecords::read(self.walk, &self.walk.done[at])?),
         };
         segment.left = segment.left.saturating_sub(range.count());
         if segment.left > 0 {
@@ -80,7 +80,7 @@ impl<'a> OwnRuns<'a> {
     }
 }
 
-impl<'a> Own<'a> {
+impl<'a> OwnRecords<'a> {
     fn read(walk: &'a Walk<'a>, done: &'a Done<Gathered>) -> Result<Self, SyncError> {
         let read = |kind| {
             let run = done.run(kind).ok_or_else(|| walk.damaged())?;

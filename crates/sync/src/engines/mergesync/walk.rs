@@ -80,7 +80,7 @@ pub(super) struct Judging {
 }
 
 /// A block, and what was said of it.
-struct Verdict {
+struct BlockVerdict {
     id: KnownBlock,
     bytes: u64,
     judged: Result<Judged, JudgeError>,
@@ -89,13 +89,13 @@ struct Verdict {
 }
 
 /// A block whose scripts may be running.
-struct Pending {
+struct ScriptsPending {
     id: KnownBlock,
     judged: Judged,
     leaves: Option<BlockLeaves>,
 }
 
-impl Prepared for Verdict {
+impl Prepared for BlockVerdict {
     fn memory_bytes(&self, block_bytes: u64) -> u64 {
         let leaves = self.leaves.as_ref().map_or(0, BlockLeaves::memory_bytes);
         leaves + self.judged.as_ref().map_or(0, |judged| judged.memory_bytes(block_bytes))
@@ -108,7 +108,7 @@ impl Prepared for Verdict {
 }
 
 /// What blocks are judged by.
-struct Rules<'j> {
+struct WalkRules<'j> {
     judge: &'j Judge<'j>,
     /// Outputs of blocks that were there before them.
     existed: &'j BTreeMap<Height, Vec<OutPoint>>,
@@ -140,8 +140,8 @@ impl Walk<'_> {
         };
         // The forest has those below already.
         let forest = takers.bridge.as_ref().map(|bridge| bridge.height());
-        let rules = Rules { judge: &judge, existed: &joined.existed, forest };
-        let walk = |walker: &mut Walker<'_>, range, put: &mut Put<'_, Verdict>| {
+        let rules = WalkRules { judge: &judge, existed: &joined.existed, forest };
+        let walk = |walker: &mut Walker<'_>, range, put: &mut Put<'_, BlockVerdict>| {
             self.range(&rules, answers.take(range)?, walker, put)
         };
         let range = HeightRange::new(from, self.end + 1);
@@ -158,15 +158,15 @@ impl Walk<'_> {
     /// Judges the blocks of a range, on a worker's thread.
     fn range(
         &self,
-        rules: &Rules<'_>,
+        rules: &WalkRules<'_>,
         of_range: OfRange<'_>,
         walker: &mut Walker<'_>,
-        put: &mut Put<'_, Verdict>,
+        put: &mut Put<'_, BlockVerdict>,
     ) -> Result<bool, SyncError> {
         let answers = of_range.answers().ok_or_else(|| self.damaged())?;
         let noted = |height| of_range.fingerprint(height);
         let mut left: Option<HeightRange> = None;
-        let mut judge = |range: HeightRange, put: &mut Put<'_, Verdict>| {
+        let mut judge = |range: HeightRange, put: &mut Put<'_, BlockVerdict>| {
             walker.take_again(range, &self.key, &noted, &mut |block| {
                 let height = block.id().height;
                 let coins: Vec<&[u8]> = answers.of_block(height).collect();
@@ -196,7 +196,7 @@ impl Walk<'_> {
     /// Whether a block need not be looked at again, since its coins allow what it claims.
     fn allows(
         &self,
-        rules: &Rules<'_>,
+        rules: &WalkRules<'_>,
         height: Height,
         claims: &Claims<'_>,
         answers: &Answers<'_>,
@@ -210,9 +210,9 @@ impl Walk<'_> {
     }
 
     /// The verdict on such a block.
-    fn by_claims(&self, height: Height, claims: &Claims<'_>) -> Verdict {
+    fn by_claims(&self, height: Height, claims: &Claims<'_>) -> BlockVerdict {
         let hash = self.work.dir.chain().hash(height).copied().unwrap_or_default();
-        Verdict {
+        BlockVerdict {
             id: KnownBlock { height, hash },
             bytes: claims.block_bytes(),
             judged: Ok(Judged::by_claims()),
@@ -223,10 +223,10 @@ impl Walk<'_> {
     /// Judges a block with what its inputs take; none where these are no coins with numbers, though they should be.
     fn block(
         &self,
-        rules: &Rules<'_>,
+        rules: &WalkRules<'_>,
         block: &SeenBlock<'_>,
         mut coins: Vec<&[u8]>,
-    ) -> Option<Verdict> {
+    ) -> Option<BlockVerdict> {
         let Work { dir, ref checks, .. } = *self.work;
         let id = block.id();
         let existed = rules.existed.get(&id.height).map(Vec::as_slice).unwrap_or_default();
@@ -242,17 +242,17 @@ impl Walk<'_> {
         if judged.is_ok() && rules.forest.is_some_and(|height| id.height > height) {
             leaves = Some(BlockLeaves::of(block, &numbered)?);
         }
-        Some(Verdict { id, bytes: block.view().raw().len() as u64, judged, leaves })
+        Some(BlockVerdict { id, bytes: block.view().raw().len() as u64, judged, leaves })
     }
 
     fn take_all(
         &self,
-        ahead: &InOrder<Verdict>,
+        ahead: &InOrder<BlockVerdict>,
         judging: &mut Judging,
         takers: &mut Takers<'_, '_>,
     ) -> Result<(Scripts, u64), SyncError> {
         let Work { request, dir, ref checks, .. } = *self.work;
-        let mut pending: VecDeque<Pending> = VecDeque::new();
+        let mut pending: VecDeque<ScriptsPending> = VecDeque::new();
         let (mut scripts, mut progress) = (Scripts::default(), total(dir, 1..=self.end));
         for height in 1..=judging.record.judged {
             *(if checks.needed(height) { &mut scripts.run } else { &mut scripts.assumed }) += 1;
@@ -279,9 +279,9 @@ impl Walk<'_> {
                     return Err(error);
                 }
             };
-            let Some((height, Verdict { id, bytes, judged, leaves })) = next else { break };
+            let Some((height, BlockVerdict { id, bytes, judged, leaves })) = next else { break };
             match judged {
-                Ok(judged) => pending.push_back(Pending { id, judged, leaves }),
+                Ok(judged) => pending.push_back(ScriptsPending { id, judged, leaves }),
                 Err(error) => {
                     // A block below that proves invalid is the one to tell of.
                     self.settle(&mut pending, 0, takers)?;
@@ -333,12 +333,12 @@ impl Walk<'_> {
     /// Waits for verdicts until no more blocks are pending than so many.
     fn settle(
         &self,
-        pending: &mut VecDeque<Pending>,
+        pending: &mut VecDeque<ScriptsPending>,
         most: usize,
         takers: &mut Takers<'_, '_>,
     ) -> Result<(), SyncError> {
         while pending.len() > most {
-            let Some(Pending { id, judged, leaves }) = pending.pop_front() else { break };
+            let Some(ScriptsPending { id, judged, leaves }) = pending.pop_front() else { break };
             let kept = judged.wait().map_err(|error| self.refusal(id, error))?;
             if let (Some(bridge), Some(leaves)) = (&mut takers.bridge, leaves) {
                 bridge.put(id, &leaves)?;

@@ -114,23 +114,23 @@ impl Aggregator {
     /// Starts adding.
     pub fn begin(&self) -> Adding {
         match self.kind {
-            AggregateKind::Sha256 => Adding(Running::Sha256 {
+            AggregateKind::Sha256 => Adding(RunningSums::Sha256 {
                 hasher: self.hasher.clone(),
                 created: Adder::new(),
                 spent: Adder::new(),
             }),
-            AggregateKind::MuHash => Adding(Running::MuHash(Box::default())),
-            AggregateKind::None => Adding(Running::None),
-            AggregateKind::Coins => Adding(Running::Coins(Box::new(CoinSums::new(&self.key)))),
+            AggregateKind::MuHash => Adding(RunningSums::MuHash(Box::default())),
+            AggregateKind::None => Adding(RunningSums::None),
+            AggregateKind::Coins => Adding(RunningSums::Coins(Box::new(CoinSums::new(&self.key)))),
         }
     }
 }
 
 /// Outpoints on their way into [`Sums`]. Gathered, since many are hashed at once several times
 /// faster than one by one.
-pub struct Adding(Running);
+pub struct Adding(RunningSums);
 
-enum Running {
+enum RunningSums {
     Sha256 { hasher: KeyedHasher, created: Adder, spent: Adder },
     MuHash(Box<MuHashBatch>),
     None,
@@ -183,8 +183,8 @@ impl Adding {
     pub fn create_coin(&mut self, txid: &[u8; 32], vout: u32, coin: CoinRef<'_>) {
         let outpoint = || OutPoint { txid: Txid(*txid), vout }.to_bytes();
         match &mut self.0 {
-            Running::Coins(sums) => sums.created.add(&outpoint(), |out| write_coin(out, coin)),
-            Running::Sha256 { hasher, created, .. } => created.add_written(hasher, |bytes| {
+            RunningSums::Coins(sums) => sums.created.add(&outpoint(), |out| write_coin(out, coin)),
+            RunningSums::Sha256 { hasher, created, .. } => created.add_written(hasher, |bytes| {
                 bytes[..32].copy_from_slice(txid);
                 bytes[32..].copy_from_slice(&vout.to_le_bytes());
             }),
@@ -196,7 +196,7 @@ impl Adding {
     #[inline]
     pub fn spend_coin(&mut self, outpoint: &[u8; OutPoint::SIZE], coin: &[u8]) {
         match &mut self.0 {
-            Running::Coins(sums) => sums.spent.add(outpoint, |out| out.extend_from_slice(coin)),
+            RunningSums::Coins(sums) => sums.spent.add(outpoint, |out| out.extend_from_slice(coin)),
             _ => self.spend(outpoint),
         }
     }
@@ -208,10 +208,10 @@ impl Adding {
     #[inline]
     pub fn create(&mut self, outpoint: &[u8; OutPoint::SIZE]) {
         match &mut self.0 {
-            Running::Coins(_) => panic!("a coin is more than its outpoint"),
-            Running::Sha256 { hasher, created, .. } => created.add(hasher, outpoint),
-            Running::MuHash(muhash) => muhash.insert(outpoint),
-            Running::None => {}
+            RunningSums::Coins(_) => panic!("a coin is more than its outpoint"),
+            RunningSums::Sha256 { hasher, created, .. } => created.add(hasher, outpoint),
+            RunningSums::MuHash(muhash) => muhash.insert(outpoint),
+            RunningSums::None => {}
         }
     }
 
@@ -222,24 +222,24 @@ impl Adding {
     #[inline]
     pub fn spend(&mut self, outpoint: &[u8; OutPoint::SIZE]) {
         match &mut self.0 {
-            Running::Coins(_) => panic!("a coin is more than its outpoint"),
-            Running::Sha256 { hasher, spent, .. } => spent.add(hasher, outpoint),
-            Running::MuHash(muhash) => muhash.remove(outpoint),
-            Running::None => {}
+            RunningSums::Coins(_) => panic!("a coin is more than its outpoint"),
+            RunningSums::Sha256 { hasher, spent, .. } => spent.add(hasher, outpoint),
+            RunningSums::MuHash(muhash) => muhash.remove(outpoint),
+            RunningSums::None => {}
         }
     }
 
     /// The sums of all that was added.
     pub fn finish(self) -> Sums {
         match self.0 {
-            Running::Sha256 { hasher, mut created, mut spent } => {
+            RunningSums::Sha256 { hasher, mut created, mut spent } => {
                 created.flush(&hasher);
                 spent.flush(&hasher);
                 Sums::Sha256 { created: created.sum, spent: spent.sum }
             }
-            Running::MuHash(muhash) => Sums::MuHash(Box::new(muhash.finish())),
-            Running::None => Sums::None,
-            Running::Coins(sums) => {
+            RunningSums::MuHash(muhash) => Sums::MuHash(Box::new(muhash.finish())),
+            RunningSums::None => Sums::None,
+            RunningSums::Coins(sums) => {
                 let CoinSums { created, spent } = *sums;
                 Sums::Coins { created: created.finish(), spent: spent.finish() }
             }

@@ -90,7 +90,7 @@ impl JudgeByUndo<'_> {
     /// Judges a block that spends the coins of its undo data, if these are right; whether they are, it does
     /// not ask.
     pub fn judge(&self, block: &BlockBytes<'_>, undo: &[u8]) -> Result<(), FullyError> {
-        let mut stored = Stored::default();
+        let mut stored = StoredCoins::default();
         stored.read(block, undo).map_err(|what| FullyError::Undo { block: known(block), what })?;
         self.by_coins(block, &stored.coins()[..stored.there])
     }
@@ -133,7 +133,7 @@ pub struct FullSegment<'a> {
     segment: Segment,
     undo: Box<dyn UndoReader + 'a>,
     /// The coins of the block at hand.
-    stored: Stored,
+    stored: StoredCoins,
 }
 
 fn known(block: &BlockBytes<'_>) -> KnownBlock {
@@ -142,14 +142,14 @@ fn known(block: &BlockBytes<'_>) -> KnownBlock {
 
 /// Coins in their stored form, one after the other.
 #[derive(Default)]
-struct Stored {
+struct StoredCoins {
     bytes: Vec<u8>,
     ends: Vec<usize>,
     /// How many there are before the first that is of a block above the one that spends it.
     there: usize,
 }
 
-impl Stored {
+impl StoredCoins {
     /// Appends the coins that undo data name, which must be as many as the block's transactions have inputs.
     fn read(&mut self, block: &BlockBytes<'_>, undo: &[u8]) -> Result<(), String> {
         let undo = BlockUndo::read(undo).map_err(|error| error.to_string())?;
@@ -203,7 +203,7 @@ impl<'a> Pass for Fully<'a> {
 
     fn begin(&self, hints: SegmentHints) -> Result<FullSegment<'a>, FullyError> {
         let segment = self.swiftsync.begin(hints);
-        Ok(FullSegment { segment, undo: self.undo.reader(), stored: Stored::default() })
+        Ok(FullSegment { segment, undo: self.undo.reader(), stored: StoredCoins::default() })
     }
 
     fn block(

@@ -17,7 +17,7 @@ pub(super) struct SegmentLeaves {
     /// Their hashes, but for those that are still in the batch.
     hashes: Vec<NodeHash>,
     batch: LeafBatch,
-    blocks: Vec<BlockLeaves>,
+    blocks: Vec<LeavesOfBlock>,
 }
 
 /// The block that is being taken.
@@ -33,7 +33,7 @@ struct UnderWay {
     first: usize,
 }
 
-struct BlockLeaves {
+struct LeavesOfBlock {
     height: Height,
     leaves: u64,
     live: Range<usize>,
@@ -72,7 +72,7 @@ impl SegmentLeaves {
     /// Ends the block.
     pub(super) fn end_block(&mut self, height: Height) {
         let UnderWay { leaves, first, .. } = self.under_way;
-        self.blocks.push(BlockLeaves { height, leaves, live: first..self.places.len() });
+        self.blocks.push(LeavesOfBlock { height, leaves, live: first..self.places.len() });
     }
 
     /// How many leaves the segment adds, and the run of the live ones.

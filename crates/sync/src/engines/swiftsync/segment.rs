@@ -93,7 +93,7 @@ impl Segment {
         if let Some(leaves) = &mut kept.leaves {
             leaves.begin_block(block.hash(), own);
         }
-        let mut surviving = Surviving { hinted: Hinted::of(hints, height, &txs), spent_later };
+        let mut surviving = Surviving { hinted: BlockHints::of(hints, height, &txs), spent_later };
         let mut index = 0;
         // Ids are referred to and not copied, which would cost some ten nanoseconds each.
         for (place, (txid, tx)) in (0..).zip(block.txids().iter().zip(block.view().txs())) {
@@ -108,7 +108,7 @@ impl Segment {
                 partial.coinbases.push(CoinbaseId { txid: Txid(*txid), height });
             }
             surviving.hinted.transaction(place);
-            let made = Made { height, place, txid };
+            let made = SegmentTx { height, place, txid };
             outputs(made, &tx, &mut index, &mut surviving, partial, kept, adding);
             partial.survivors.transactions += u64::from(kept.coins.end_transaction());
         }
@@ -228,7 +228,7 @@ fn inputs(
 
 /// What the outputs of one transaction have in common.
 #[derive(Clone, Copy)]
-struct Made<'a> {
+struct SegmentTx<'a> {
     height: Height,
     /// Where it stands in its block: at 0 is the coinbase.
     place: u32,
@@ -238,7 +238,7 @@ struct Made<'a> {
 /// Keeps the outputs that survive and adds up the others as created. `index` counts the block's
 /// spendable outputs.
 fn outputs(
-    made: Made<'_>,
+    made: SegmentTx<'_>,
     tx: &TxView<'_>,
     index: &mut u32,
     surviving: &mut Surviving<'_>,
@@ -246,7 +246,7 @@ fn outputs(
     kept: &mut SurvivorsSoFar,
     adding: &mut Adding,
 ) {
-    let Made { height, place, txid } = made;
+    let SegmentTx { height, place, txid } = made;
     let coinbase = place == 0;
     for (vout, output) in (0..).zip(tx.outputs()) {
         let (amount, script) = (output.value().unsigned_abs(), output.script());
@@ -304,7 +304,7 @@ pub(super) struct BlockFacts<'a> {
 
 /// The survivors still to come in one block.
 struct Surviving<'a> {
-    hinted: Hinted<'a>,
+    hinted: BlockHints<'a>,
     spent_later: Option<&'a SpentLater>,
 }
 
@@ -318,7 +318,7 @@ impl Surviving<'_> {
 }
 
 /// Those that the hints name.
-enum Hinted<'a> {
+enum BlockHints<'a> {
     /// Indices of the block that were not met yet.
     Indices(&'a [u32]),
     /// A snapshot's coins of the block.
@@ -333,7 +333,7 @@ enum Hinted<'a> {
     },
 }
 
-impl<'a> Hinted<'a> {
+impl<'a> BlockHints<'a> {
     /// Those of a block whose transactions these are.
     fn of(hints: &'a SegmentHints, height: Height, txs: &TxTable) -> Self {
         match hints {

@@ -27,12 +27,12 @@ fn stamp(file: &File, path: &Path) -> Result<(u64, i64, i64), SyncError> {
 }
 
 /// A file whose pieces go to a taker as they are read.
-struct Shown<'f, 'scope> {
+struct TeeReader<'f, 'scope> {
     file: &'f File,
     to: Taker<'scope>,
 }
 
-impl Read for Shown<'_, '_> {
+impl Read for TeeReader<'_, '_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.file.read(buffer)?;
         self.to.take_copied(&buffer[..count]).map_err(io::Error::other)?;
@@ -51,11 +51,11 @@ pub(crate) fn snapshot_header(path: &Path, network: Network) -> Result<SnapshotH
 pub(crate) struct SnapshotHints<'a> {
     storage: &'a dyn Storage,
     segments: Vec<HeightRange>,
-    spills: Vec<Spill>,
+    spills: Vec<SegmentSpill>,
 }
 
 /// Coins of all segments, those of one after those of the other.
-struct Spill {
+struct SegmentSpill {
     name: String,
     /// Where each segment's coins begin, counted in coins, and the end of the last.
     starts: Vec<u64>,
@@ -106,7 +106,7 @@ impl<'a> SnapshotHints<'a> {
                 Ok(())
             };
             let mut shown =
-                Shown { file: &file, to: Taker::new("hints-hash", scope, apart, hash)? };
+                TeeReader { file: &file, to: Taker::new("hints-hash", scope, apart, hash)? };
             let put = Taker::new("hints-put", scope, apart, |batch| spilling.take(batch))?;
             let mut reader = SnapshotReader::new(&mut shown, None).map_err(named)?;
             read_coins(path, wanted, &mut reader, put, go_on)?;
@@ -192,7 +192,7 @@ struct Spilling<'a> {
     /// So many are put together.
     room: usize,
     coins: Vec<Placed>,
-    spills: Vec<Spill>,
+    spills: Vec<SegmentSpill>,
 }
 
 impl<'a> Spilling<'a> {
@@ -235,12 +235,12 @@ impl<'a> Spilling<'a> {
             file.write_all(&batch).at(self.storage, &name)?;
         }
         file.flush().at(self.storage, &name)?;
-        self.spills.push(Spill { name, starts });
+        self.spills.push(SegmentSpill { name, starts });
         self.coins.clear();
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Vec<Spill>, SyncError> {
+    fn finish(mut self) -> Result<Vec<SegmentSpill>, SyncError> {
         self.spill()?;
         Ok(self.spills)
     }
@@ -270,8 +270,9 @@ fn by_segment(coins: &[Placed], segments: usize) -> (Vec<u32>, Vec<u64>) {
 impl HintsProvider for SnapshotHints<'_> {
     fn segment(&self, range: HeightRange) -> Result<SegmentHints, SyncError> {
         let index = self.segments.partition_point(|segment| segment.end <= range.start);
-        let part =
-            |spill: &Spill| [index, index + 1].map(|at| spill.starts[at] as usize * COIN_BYTES);
+        let part = |spill: &SegmentSpill| {
+            [index, index + 1].map(|at| spill.starts[at] as usize * COIN_BYTES)
+        };
         let length = |[start, end]: [usize; 2]| end - start;
         let mut bytes = vec![0; self.spills.iter().map(part).map(length).sum()];
         let mut rest = &mut bytes[..];

@@ -84,7 +84,7 @@ pub enum LeafFault {
 
 /// Where the coin of an input comes from.
 #[derive(Clone, Copy)]
-enum Source {
+enum CoinOrigin {
     /// Out of its own block: one of those that it makes.
     Own(u32),
     /// From one of the leaves.
@@ -93,7 +93,7 @@ enum Source {
 }
 
 /// An output of the block.
-struct Made<'b> {
+struct BlockTx<'b> {
     outpoint: OutPoint,
     coin: CoinRef<'b>,
     /// Spent by its own block.
@@ -103,8 +103,8 @@ struct Made<'b> {
 /// See the module.
 pub(super) struct BlockCoins<'b> {
     hash: BlockHash,
-    made: Vec<Made<'b>>,
-    sources: Vec<Source>,
+    made: Vec<BlockTx<'b>>,
+    sources: Vec<CoinOrigin>,
     leaves: Vec<(OutPoint, CompactLeaf<'b>)>,
 }
 
@@ -133,9 +133,9 @@ impl<'b> BlockCoins<'b> {
             sources: Vec::with_capacity(view.input_count()),
             leaves: Vec::with_capacity(proof.targets.len().min(view.input_count())),
         };
-        let mut walk = Walk { reading, reader, count: proof.targets.len(), needed: 0, coins };
+        let mut walk = InputWalk { reading, reader, count: proof.targets.len(), needed: 0, coins };
         walk.block()?;
-        let Walk { reader, count, needed, coins, .. } = walk;
+        let InputWalk { reader, count, needed, coins, .. } = walk;
         if needed < count {
             return Err(EntryError::Surplus { leaves: count, needed });
         }
@@ -147,10 +147,10 @@ impl<'b> BlockCoins<'b> {
 
     /// The coins of its inputs, up to the first that has none.
     pub(super) fn spent(&self) -> Vec<CoinRef<'_>> {
-        let coin = |source: &Source| match *source {
-            Source::Own(made) => Some(self.made[made as usize].coin),
-            Source::Leaf(leaf) => Some(self.leaves[leaf as usize].1.coin()),
-            Source::Nowhere => None,
+        let coin = |source: &CoinOrigin| match *source {
+            CoinOrigin::Own(made) => Some(self.made[made as usize].coin),
+            CoinOrigin::Leaf(leaf) => Some(self.leaves[leaf as usize].1.coin()),
+            CoinOrigin::Nowhere => None,
         };
         self.sources.iter().map_while(coin).collect()
     }
@@ -175,7 +175,7 @@ impl<'b> BlockCoins<'b> {
 }
 
 /// The way over a block and its leaves.
-struct Walk<'a, 'b> {
+struct InputWalk<'a, 'b> {
     reading: Reading<'a, 'b>,
     reader: Reader<'b>,
     /// How many leaves there are.
@@ -185,7 +185,7 @@ struct Walk<'a, 'b> {
     coins: BlockCoins<'b>,
 }
 
-impl<'b> Walk<'_, 'b> {
+impl<'b> InputWalk<'_, 'b> {
     fn block(&mut self) -> Result<(), EntryError> {
         let height = self.reading.block.height();
         let mut firsts = Vec::with_capacity(self.reading.block.view().tx_count());
@@ -200,7 +200,7 @@ impl<'b> Walk<'_, 'b> {
             firsts.push(self.coins.made.len() as u32);
             self.reading.table.add(txid);
             let made = coins_of(height, txid, &tx, index == 0);
-            let made = made.map(|(outpoint, coin)| Made { outpoint, coin, own: false });
+            let made = made.map(|(outpoint, coin)| BlockTx { outpoint, coin, own: false });
             self.coins.made.extend(made);
         }
         Ok(())
@@ -213,7 +213,7 @@ impl<'b> Walk<'_, 'b> {
         input: &InputView<'b>,
         witness: &WitnessView<'b>,
         firsts: &[u32],
-    ) -> Result<Source, EntryError> {
+    ) -> Result<CoinOrigin, EntryError> {
         let outpoint = OutPoint::from_bytes(input.outpoint());
         if let Some(tx) = self.reading.table.find(&outpoint.txid) {
             return Ok(self.own(tx, &outpoint, firsts));
@@ -221,17 +221,17 @@ impl<'b> Walk<'_, 'b> {
         self.needed += 1;
         let leaf = self.coins.leaves.len();
         if leaf == self.count {
-            return Ok(Source::Nowhere);
+            return Ok(CoinOrigin::Nowhere);
         }
         let read = self.leaf(&Spender::new(input, witness));
         let (tx, vin) = at;
         let found = read.map_err(|fault| EntryError::Leaf { leaf, tx, vin, outpoint, fault })?;
         self.coins.leaves.push((outpoint, found));
-        Ok(Source::Leaf(leaf as u32))
+        Ok(CoinOrigin::Leaf(leaf as u32))
     }
 
     /// An output of an earlier transaction of the block.
-    fn own(&mut self, tx: u32, outpoint: &OutPoint, firsts: &[u32]) -> Source {
+    fn own(&mut self, tx: u32, outpoint: &OutPoint, firsts: &[u32]) -> CoinOrigin {
         let first = firsts[tx as usize] as usize;
         let end = firsts.get(tx as usize + 1).map_or(self.coins.made.len(), |end| *end as usize);
         let of_tx = &mut self.coins.made[first..end];
@@ -239,9 +239,9 @@ impl<'b> Walk<'_, 'b> {
         match found.map(|at| (at, &mut of_tx[at])) {
             Ok((at, made)) if !made.own => {
                 made.own = true;
-                Source::Own((first + at) as u32)
+                CoinOrigin::Own((first + at) as u32)
             }
-            _ => Source::Nowhere,
+            _ => CoinOrigin::Nowhere,
         }
     }
 

@@ -97,7 +97,7 @@ impl ProofFile {
             return Err(named(&"the file is another one than when the run began"));
         }
         let (heights, before, after) = (*heights, before.clone(), after.clone());
-        let reader = Box::new(Entries { path: path.clone(), file: opened });
+        let reader = Box::new(FileEntries { path: path.clone(), file: opened });
         Ok(ProofRange { heights, before, after, reader })
     }
 }
@@ -122,12 +122,12 @@ impl ProofSource for ProofFolder<'_> {
 }
 
 /// The entries of one file.
-struct Entries {
+struct FileEntries {
     path: PathBuf,
     file: RangeFile<File>,
 }
 
-impl ProofReader for Entries {
+impl ProofReader for FileEntries {
     fn read(&mut self, block: &KnownBlock, out: &mut Vec<u8>) -> Result<(), String> {
         let named = |error: &dyn std::fmt::Display| format!("{}: {error}", self.path.display());
         match self.file.block(block.height) {

@@ -88,17 +88,17 @@ impl ProofSource for PeerProofs<'_> {
         };
         let before = first.map_or_else(|| Ok(Roots::default()), &mut roots)?;
         let after = roots(last)?;
-        let reader = Box::new(Entries { answers });
+        let reader = Box::new(PeerEntries { answers });
         Ok(ProofRange { heights, before, after, reader })
     }
 }
 
 /// Entries of one range.
-struct Entries<'a> {
+struct PeerEntries<'a> {
     answers: Answers<'a>,
 }
 
-impl ProofReader for Entries<'_> {
+impl ProofReader for PeerEntries<'_> {
     fn read(&mut self, block: &KnownBlock, out: &mut Vec<u8>) -> Result<(), String> {
         let proof = self.answers.proof(block).map_err(|error| error.to_string())?;
         write_entry(proof, out).map_err(|what| format!("{}: {what}", self.answers.told_by()))

@@ -14,11 +14,11 @@ use apus_utreexo::{Fragment, LiveLeaf, read_live};
 pub struct SegmentLeaves<'w> {
     workdir: &'w Workdir<'w>,
     /// By ascending height.
-    segments: Vec<Segment>,
+    segments: Vec<LeafSegment>,
 }
 
 /// What a segment adds to the forest.
-struct Segment {
+struct LeafSegment {
     /// Its first leaf.
     first: u64,
     /// How many leaves.
@@ -37,7 +37,7 @@ impl<'w> SegmentLeaves<'w> {
             let (run, first, count) =
                 (done.run(RunKind::Leaves)?.clone(), next, done.partial.leaves);
             next = next.saturating_add(count);
-            Some(Segment { first, count, run })
+            Some(LeafSegment { first, count, run })
         };
         let segments = done.into_iter().filter_map(leaves).collect();
         Self { workdir, segments }
@@ -54,7 +54,7 @@ impl Parts for SegmentLeaves<'_> {
     }
 
     fn fragment(&self, part: usize, growing: &Growing<'_>) -> Result<Fragment, SyncError> {
-        let Segment { first, count, run } = &self.segments[part];
+        let LeafSegment { first, count, run } = &self.segments[part];
         let damaged = || {
             let file = self.workdir.storage().describe(&run.name);
             SyncError::Io(IoError::RunDamaged { run: run.name.clone(), file })

@@ -45,14 +45,14 @@ pub struct PeersChain<'p> {
     may_be_left: AtomicBool,
     /// Whether the run ends only where it is told to.
     follows: AtomicBool,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingFetch>,
     /// The last block that comes without its witnesses.
     unseen: AtomicU32,
 }
 
 /// What threads know together that wait for blocks of a chain from which nothing comes.
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingFetch {
     /// The lowest block that one of them waits for, of those that asked since the last look.
     lowest: Option<Height>,
     /// When they looked for another chain last, or began to wait.
@@ -97,7 +97,7 @@ impl<'p> PeersChain<'p> {
         let withheld = may_be_left && (failed || quiet >= WITHHELD.min(patience / 2));
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if !overtaken {
-            *waiting = Waiting::default();
+            *waiting = WaitingFetch::default();
             return None;
         }
         waiting.lowest = Some(waiting.lowest.map_or(height, |lowest| lowest.min(height)));
@@ -328,7 +328,7 @@ struct PeersFetcher<'a> {
 
 /// How asking for a range went.
 #[derive(PartialEq)]
-enum Asked {
+enum AskedBlocks {
     On,
     Stopped,
 }
@@ -370,7 +370,7 @@ impl PeersFetcher<'_> {
         &self,
         want: HeightRange,
         each: &mut dyn FnMut(Height, &[u8]) -> Taken,
-    ) -> Result<Asked, SourceError> {
+    ) -> Result<AskedBlocks, SourceError> {
         let (peers, mut left) = (self.source.peers, want.heights().collect::<BTreeSet<Height>>());
         let mut wanted = peers.network.want(want);
         loop {
@@ -378,7 +378,7 @@ impl PeersFetcher<'_> {
                 return Err(SourceError::Interrupted);
             }
             if self.halt.load(Ordering::Relaxed) {
-                return Ok(Asked::Stopped);
+                return Ok(AskedBlocks::Stopped);
             }
             match wanted.next(LOOK) {
                 Next::Block(height, raw) => match each(height, &raw) {
@@ -393,9 +393,9 @@ impl PeersFetcher<'_> {
                         peers.damaged.note(height, hash.copied().unwrap_or_default(), peer, error);
                     }
                     Taken::NotWanted => wanted.returned(),
-                    Taken::Stop => return Ok(Asked::Stopped),
+                    Taken::Stop => return Ok(AskedBlocks::Stopped),
                 },
-                Next::Done => return Ok(Asked::On),
+                Next::Done => return Ok(AskedBlocks::On),
                 Next::Nothing => {
                     let height = left.first().copied().unwrap_or(want.start);
                     if let Some(error) = self.source.left(height, false) {
@@ -407,7 +407,7 @@ impl PeersFetcher<'_> {
                     // Peers are parted with as long as a thread waits for what they lack.
                     drop(wanted);
                     self.source.given_up(height, error, self.halt)?;
-                    return Ok(Asked::Stopped);
+                    return Ok(AskedBlocks::Stopped);
                 }
             }
         }
@@ -425,7 +425,7 @@ impl BlockFetcher for PeersFetcher<'_> {
             None => Some(vec![want]),
         };
         for range in missing.unwrap_or_default() {
-            if self.ask(range, each)? == Asked::Stopped {
+            if self.ask(range, each)? == AskedBlocks::Stopped {
                 break;
             }
         }

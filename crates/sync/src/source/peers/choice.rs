@@ -45,7 +45,7 @@ const REMEMBERED_MAX: usize = 256;
 
 /// Why a block is not to be gone for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Fault {
+enum ChainFault {
     /// It breaks a rule.
     Invalid { height: Height, why: String },
     /// No peer gave it, so many times.
@@ -55,7 +55,7 @@ enum Fault {
 /// What was found out about chains.
 #[derive(Debug, Default)]
 pub(super) struct Choice {
-    faults: VecDeque<(BlockHash, Fault)>,
+    faults: VecDeque<(BlockHash, ChainFault)>,
     /// The last chain whose blocks were all connected.
     reached: Option<Arc<HeaderChain>>,
 }
@@ -63,14 +63,14 @@ pub(super) struct Choice {
 impl Choice {
     /// The blocks that no chain to go for may have.
     fn avoided(&self, now: Instant) -> Vec<BlockHash> {
-        let counts = |fault: &Fault| match fault {
-            Fault::Invalid { .. } => true,
-            Fault::Withheld { until, .. } => now < *until,
+        let counts = |fault: &ChainFault| match fault {
+            ChainFault::Invalid { .. } => true,
+            ChainFault::Withheld { until, .. } => now < *until,
         };
         self.faults.iter().filter(|(_, fault)| counts(fault)).map(|(hash, _)| *hash).collect()
     }
 
-    fn put(&mut self, hash: BlockHash, fault: Fault) {
+    fn put(&mut self, hash: BlockHash, fault: ChainFault) {
         self.faults.retain(|(known, _)| *known != hash);
         if self.faults.len() >= REMEMBERED_MAX {
             self.faults.pop_front();
@@ -81,13 +81,13 @@ impl Choice {
     fn withheld(&mut self, hash: BlockHash, now: Instant) {
         let known = self.faults.iter().find(|(known, _)| *known == hash);
         let times = match known {
-            Some((_, Fault::Withheld { times, .. })) => times.saturating_add(1),
+            Some((_, ChainFault::Withheld { times, .. })) => times.saturating_add(1),
             // It stays invalid.
             Some(_) => return,
             None => 0,
         };
         let until = now + LEFT_ALONE * (1 << times.min(DOUBLINGS_MAX));
-        self.put(hash, Fault::Withheld { times, until });
+        self.put(hash, ChainFault::Withheld { times, until });
     }
 }
 
@@ -115,7 +115,7 @@ impl<'a> Peers<'a> {
         if follow || !self.is_far_behind(than, than.chain_work()) {
             return self.best();
         }
-        let is_invalid = |fault: &Fault| matches!(fault, Fault::Invalid { .. });
+        let is_invalid = |fault: &ChainFault| matches!(fault, ChainFault::Invalid { .. });
         let choice = self.choice();
         let invalid = choice.faults.iter().filter(|(_, fault)| is_invalid(fault));
         let invalid: Vec<BlockHash> = invalid.map(|(hash, _)| *hash).collect();
@@ -196,7 +196,7 @@ impl<'a> Peers<'a> {
         let now = Instant::now();
         match invalid {
             Some(InvalidBlock { block, why }) => {
-                self.choice().put(hash, Fault::Invalid { height: block.height, why });
+                self.choice().put(hash, ChainFault::Invalid { height: block.height, why });
                 // A peer that has it in its chain is of no use, now and later.
                 self.network.invalid(&hash);
             }
@@ -228,8 +228,8 @@ impl<'a> Peers<'a> {
     pub(super) fn disputed(&self, chain: &HeaderChain) -> Result<(), SourceError> {
         let choice = self.choice();
         let invalid = choice.faults.iter().filter_map(|(hash, fault)| match fault {
-            Fault::Invalid { height, why } => Some((*hash, *height, why.clone())),
-            Fault::Withheld { .. } => None,
+            ChainFault::Invalid { height, why } => Some((*hash, *height, why.clone())),
+            ChainFault::Withheld { .. } => None,
         });
         let invalid: Vec<(BlockHash, Height, String)> = invalid.collect();
         drop(choice);
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn what_is_invalid_stays_so() {
         let (mut choice, now) = (Choice::default(), Instant::now());
-        choice.put(hash(1), Fault::Invalid { height: 5, why: "bad".to_owned() });
+        choice.put(hash(1), ChainFault::Invalid { height: 5, why: "bad".to_owned() });
         choice.withheld(hash(1), now);
         assert_eq!(choice.avoided(now + 1000 * LEFT_ALONE), [hash(1)]);
     }

@@ -32,10 +32,10 @@ const STORED_EVERY: usize = 20_000;
 ///
 /// Without [`TxCounts::begin`] nothing is remembered, nor is what an earlier start left touched.
 #[derive(Debug, Default)]
-pub(super) struct TxCounts(Mutex<Option<Inner>>);
+pub(super) struct TxCounts(Mutex<Option<CountsInner>>);
 
 #[derive(Debug, Default)]
-struct Inner {
+struct CountsInner {
     counts: HashMap<[u8; 8], u32>,
     unsaved: usize,
 }
@@ -46,14 +46,14 @@ fn key(hash: &BlockHash) -> [u8; 8] {
 }
 
 impl TxCounts {
-    fn lock(&self) -> MutexGuard<'_, Option<Inner>> {
+    fn lock(&self) -> MutexGuard<'_, Option<CountsInner>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Remembers from now on, and what an earlier start left.
     pub(super) fn begin(&self, storage: &dyn Storage, network: Network) -> Result<(), SyncError> {
         let counts = read(storage, network)?;
-        self.lock().get_or_insert(Inner { counts, unsaved: 0 });
+        self.lock().get_or_insert(CountsInner { counts, unsaved: 0 });
         Ok(())
     }
 

@@ -11,11 +11,11 @@ const BYTES_MAX: usize = 32 << 20;
 /// Blocks in memory, the last to come.
 #[derive(Debug, Default)]
 pub(super) struct RecentBlocks {
-    inner: Mutex<Inner>,
+    inner: Mutex<RecentInner>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct RecentInner {
     order: VecDeque<BlockHash>,
     blocks: HashMap<BlockHash, Vec<u8>>,
     bytes: usize,

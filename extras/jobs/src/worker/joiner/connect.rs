@@ -36,7 +36,7 @@ pub(super) fn leaf_count(runs: &[Vec<u8>]) -> u64 {
 const ADDED: usize = 2;
 
 /// What a segment leaves for itself, read.
-struct Own<'o> {
+struct OwnRead<'o> {
     /// Coins for its inputs.
     answers: &'o [u8],
     fingerprints: &'o [[u8; Fingerprint::SIZE]],
@@ -46,7 +46,7 @@ struct Own<'o> {
     claims: Vec<Option<Claims<'o>>>,
 }
 
-impl<'o> Own<'o> {
+impl<'o> OwnRead<'o> {
     /// That of a segment of so many blocks; none where these bytes are not such.
     fn read(bytes: &'o [u8], blocks: u32) -> Option<Self> {
         let mut reader = Reader::new(bytes);
@@ -87,7 +87,7 @@ impl Joiner<'_> {
         let own = hand.object(&told.own)?;
         let joined = found(hand, &told.answers)?;
         let damaged = || message(format!("what was found for {key} makes no sense"));
-        let own = Own::read(&own, key.range.count()).ok_or_else(damaged)?;
+        let own = OwnRead::read(&own, key.range.count()).ok_or_else(damaged)?;
         let runs: Vec<&[u8]> = joined.iter().map(Vec::as_slice).chain([own.answers]).collect();
         let by = JudgedBy {
             range: key.range,

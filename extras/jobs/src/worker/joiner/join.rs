@@ -123,7 +123,7 @@ impl Leaving<'_> {
         runs: Vec<RunInfo>,
         sources: &[JoinSource],
     ) -> Result<Found, SyncError> {
-        let mut slices = Slices::new(self.hand, sources.len());
+        let mut slices = SlicesLeft::new(self.hand, sources.len());
         let all_taken = match &runs[..] {
             // What all of it had room for: nothing is merged.
             [RunInfo { held: Some(held), .. }] => {
@@ -148,7 +148,7 @@ impl Leaving<'_> {
         &self,
         runs: Vec<RunInfo>,
         sources: &[JoinSource],
-        slices: &mut Slices<'_>,
+        slices: &mut SlicesLeft<'_>,
     ) -> Result<bool, SyncError> {
         let storage = self.env.workdir;
         let runs = Runs::<F>::open(storage, runs, self.budget(), &|| self.hand.go_on())?;
@@ -174,7 +174,7 @@ fn first_behind(source: &JoinSource) -> u64 {
 }
 
 /// What was found for segments, one after the other, on its way into objects.
-struct Slices<'s> {
+struct SlicesLeft<'s> {
     hand: &'s Hand<'s>,
     found: Found,
     /// The next object.
@@ -185,7 +185,7 @@ struct Slices<'s> {
     first: usize,
 }
 
-impl<'s> Slices<'s> {
+impl<'s> SlicesLeft<'s> {
     fn new(hand: &'s Hand<'s>, segments: usize) -> Self {
         let found = Found { objects: Vec::new(), slices: Vec::with_capacity(segments) };
         Self { hand, found, bytes: Vec::new(), start: 0, first: 0 }

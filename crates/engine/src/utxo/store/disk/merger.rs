@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 const UNMERGED_MAX: usize = 12;
 
 #[derive(Default)]
-struct State {
+struct MergerState {
     /// There may be something to do.
     wanted: bool,
     /// It is being done.
@@ -21,27 +21,27 @@ struct State {
     failure: Option<StoreError>,
 }
 
-impl State {
+impl MergerState {
     fn busy(&self) -> bool {
         (self.wanted || self.running) && self.failure.is_none()
     }
 }
 
-struct Shared {
+struct MergerShared {
     tree: Arc<Tree>,
-    state: Mutex<State>,
+    state: Mutex<MergerState>,
     changed: Condvar,
 }
 
 /// The thread. It ends when this is dropped.
 pub(super) struct Merger {
-    shared: Arc<Shared>,
+    shared: Arc<MergerShared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Merger {
     pub(super) fn start(tree: Arc<Tree>) -> std::io::Result<Self> {
-        let shared = Shared { tree, state: Mutex::default(), changed: Condvar::new() };
+        let shared = MergerShared { tree, state: Mutex::default(), changed: Condvar::new() };
         let shared = Arc::new(shared);
         let theirs = Arc::clone(&shared);
         let thread = thread::Builder::new().name("store-merge".into()).spawn(move || theirs.run());
@@ -65,7 +65,10 @@ impl Merger {
         self.wait_while(|state| state.busy())
     }
 
-    fn wait_while(&self, condition: impl FnMut(&mut State) -> bool) -> Result<(), StoreError> {
+    fn wait_while(
+        &self,
+        condition: impl FnMut(&mut MergerState) -> bool,
+    ) -> Result<(), StoreError> {
         let state = self.shared.changed.wait_while(self.shared.state(), condition);
         let failure = state.unwrap_or_else(PoisonError::into_inner).failure.take();
         failure.map_or(Ok(()), Err)
@@ -84,14 +87,14 @@ impl Drop for Merger {
     }
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl MergerShared {
+    fn state(&self) -> MutexGuard<'_, MergerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn run(&self) {
         loop {
-            let idle = |state: &mut State| !state.wanted && !state.closing;
+            let idle = |state: &mut MergerState| !state.wanted && !state.closing;
             let state = self.changed.wait_while(self.state(), idle);
             let mut state = state.unwrap_or_else(PoisonError::into_inner);
             if state.closing {

@@ -52,7 +52,7 @@ impl Tree {
         let sequence = SequenceNumberCounter::default();
         let visible = SequenceNumberCounter::default();
         let config = config(path, &sequence, &visible, options.cache_bytes)
-            .with_compaction_filter_factory(Some(Arc::new(Stop(Arc::clone(&stop)))));
+            .with_compaction_filter_factory(Some(Arc::new(TreeStop(Arc::clone(&stop)))));
         let tree = guarded(place, || config.open())?;
         if let Some(highest) = guarded(place, || Ok(tree.get_highest_seqno()))? {
             let next = highest + 1;
@@ -211,9 +211,9 @@ fn is_damage(kind: io::ErrorKind) -> bool {
 /// Ends merges when the store is closed: they can be made again. An error does it safely; the
 /// library's own signal to stop would make what was merged so far count (in 3.1.10), and only comes
 /// when nothing uses the tree any more.
-struct Stop(Arc<AtomicBool>);
+struct TreeStop(Arc<AtomicBool>);
 
-impl Factory for Stop {
+impl Factory for TreeStop {
     fn name(&self) -> &str {
         "stop"
     }
@@ -223,7 +223,7 @@ impl Factory for Stop {
     }
 }
 
-impl CompactionFilter for Stop {
+impl CompactionFilter for TreeStop {
     fn filter_item(&mut self, _: ItemAccessor<'_>, _: &Context) -> lsm_tree::Result<Verdict> {
         match self.0.load(Ordering::Relaxed) {
             true => Err(io::Error::from(io::ErrorKind::Interrupted).into()),

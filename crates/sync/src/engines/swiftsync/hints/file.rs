@@ -144,8 +144,8 @@ impl HintsFile {
         options: &HintsOptions,
     ) -> Result<Self, HintsError> {
         let source: Arc<dyn HintsSource> = Arc::new(source);
-        let reader = Hashed { reader: SourceReader::new(&source, 0), hasher: Sha256::new() };
-        let mut pass = Pass {
+        let reader = HashingReader { reader: SourceReader::new(&source, 0), hasher: Sha256::new() };
+        let mut pass = FilePass {
             window: Window::new(reader, PASS_BYTES, 0),
             trial: OrderTrial::new(options.order),
             parts: Vec::new(),
@@ -193,12 +193,12 @@ impl fmt::Debug for HintsFile {
 }
 
 /// Hashes what it passes on.
-struct Hashed<R> {
+struct HashingReader<R> {
     reader: R,
     hasher: Sha256,
 }
 
-impl<R: Read> Read for Hashed<R> {
+impl<R: Read> Read for HashingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.reader.read(buffer)?;
         self.hasher.update(&buffer[..read]);
@@ -207,7 +207,7 @@ impl<R: Read> Read for Hashed<R> {
 }
 
 /// The state of the one pass.
-struct Pass<R> {
+struct FilePass<R> {
     window: Window<R>,
     trial: OrderTrial,
     parts: Vec<Part>,
@@ -219,7 +219,7 @@ struct Pass<R> {
     first_is_empty: bool,
 }
 
-impl<R: Read> Pass<R> {
+impl<R: Read> FilePass<R> {
     fn header(&mut self) -> Result<Height, HintsError> {
         let found = self.window.peek(HEADER_BYTES, 0)?;
         let found = &found[..found.len().min(HEADER_BYTES)];

@@ -22,7 +22,7 @@ pub enum OrderEvidence {
 
 /// A place in the file.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct OutputPlace {
     height: Height,
     offset: u64,
 }
@@ -30,23 +30,24 @@ struct Place {
 pub(super) struct OrderTrial {
     /// The only order still possible, or the one to try first.
     order: BitOrder,
-    state: State,
+    state: OrderState,
     other: Vec<u32>,
 }
 
-enum State {
+enum OrderState {
     Given,
     /// Both fit so far; the first element that they read differently.
     Open {
-        differs: Option<Place>,
+        differs: Option<OutputPlace>,
     },
     /// The other order failed here.
-    Settled(Place),
+    Settled(OutputPlace),
 }
 
 impl OrderTrial {
     pub(super) fn new(given: Option<BitOrder>) -> Self {
-        let state = if given.is_some() { State::Given } else { State::Open { differs: None } };
+        let state =
+            if given.is_some() { OrderState::Given } else { OrderState::Open { differs: None } };
         Self { order: given.unwrap_or(BitOrder::MsbFirst), state, other: Vec::new() }
     }
 
@@ -58,15 +59,15 @@ impl OrderTrial {
         bytes: &[u8],
         indices: &mut Vec<u32>,
     ) -> Result<(), HintsError> {
-        let here = Place { height, offset };
+        let here = OutputPlace { height, offset };
         let first = elias_fano::decode(bytes, self.order, indices);
         match &mut self.state {
-            State::Given => first.map(drop).map_err(|fault| self.invalid(here, fault)),
-            State::Settled(before) => {
+            OrderState::Given => first.map(drop).map_err(|fault| self.invalid(here, fault)),
+            OrderState::Settled(before) => {
                 let before = *before;
                 first.map(drop).map_err(|fault| self.contradiction(before, here, bytes, fault))
             }
-            State::Open { differs } => {
+            OrderState::Open { differs } => {
                 let second = elias_fano::decode(bytes, self.order.other(), &mut self.other);
                 match (first, second) {
                     (Ok(_), Ok(_)) => {
@@ -74,10 +75,10 @@ impl OrderTrial {
                             *differs = Some(here);
                         }
                     }
-                    (Ok(_), Err(_)) => self.state = State::Settled(here),
+                    (Ok(_), Err(_)) => self.state = OrderState::Settled(here),
                     (Err(_), Ok(_)) => {
                         self.order = self.order.other();
-                        self.state = State::Settled(here);
+                        self.state = OrderState::Settled(here);
                         indices.clone_from(&self.other);
                     }
                     (Err(fault), Err(_)) => {
@@ -89,16 +90,16 @@ impl OrderTrial {
         }
     }
 
-    fn invalid(&self, here: Place, fault: Fault) -> HintsError {
-        let Place { height, offset } = here;
+    fn invalid(&self, here: OutputPlace, fault: Fault) -> HintsError {
+        let OutputPlace { height, offset } = here;
         HintsError::Block { height, offset, order: Some(self.order), fault }
     }
 
     /// `here` is invalid in the order that `before` settled.
     fn contradiction(
         &mut self,
-        before: Place,
-        here: Place,
+        before: OutputPlace,
+        here: OutputPlace,
         bytes: &[u8],
         fault: Fault,
     ) -> HintsError {
@@ -119,10 +120,12 @@ impl OrderTrial {
     /// `shift` lower than they were given.
     pub(super) fn verdict(&self, shift: u32) -> Result<(BitOrder, OrderEvidence), HintsError> {
         match self.state {
-            State::Given => Ok((self.order, OrderEvidence::Given)),
-            State::Settled(place) => Ok((self.order, OrderEvidence::Settled(place.height - shift))),
-            State::Open { differs: None } => Ok((self.order, OrderEvidence::Irrelevant)),
-            State::Open { differs: Some(Place { height, offset }) } => {
+            OrderState::Given => Ok((self.order, OrderEvidence::Given)),
+            OrderState::Settled(place) => {
+                Ok((self.order, OrderEvidence::Settled(place.height - shift)))
+            }
+            OrderState::Open { differs: None } => Ok((self.order, OrderEvidence::Irrelevant)),
+            OrderState::Open { differs: Some(OutputPlace { height, offset }) } => {
                 Err(HintsError::AmbiguousBitOrder { height: height - shift, offset })
             }
         }
