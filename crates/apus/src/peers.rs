@@ -10,7 +10,7 @@ use apus_p2p::network::{NetworkOptions, NetworkStatus, PeerStatus};
 use apus_p2p::transport::TransportChoice;
 use apus_storage::Storage;
 use apus_sync::peers::{KeptFolder, Peers};
-use apus_sync::{BridgePeers, Memory};
+use apus_sync::{BridgePeers, MemoryParts};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub(crate) fn start<'a>(
         outbound: args.maxconnections.into(),
         transport: transport(args),
         user_agent: USER_AGENT.to_owned(),
-        bytes_max: Memory::with_peers(run.dbcache << 20).incoming_bytes,
+        bytes_max: MemoryParts::with_peers(run.dbcache << 20).incoming_bytes,
         patience: patience(args),
         headers: Vec::new(),
         blocks: None,

@@ -25,7 +25,7 @@ use crate::print;
 use crate::scripts::verifier;
 use apus_chain::{Network, Params};
 use apus_datadir::{BlockFiles, BlocksFolder};
-use apus_sync::{BlocksDir, Event, Gap, Observer, SourceError, SyncError, UseIndex};
+use apus_sync::{BlocksDir, ChainGap, Event, Observer, SourceError, SyncError, UseIndex};
 use sample::{Sample, WHOLE_BYTES};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -64,7 +64,7 @@ fn look(
     let now = clock(params)?;
     let verifier = verifier(params)?;
     if files.bytes_total() > WHOLE_BYTES {
-        if let Some(missing) = Gap::between(files.files()).missing_files() {
+        if let Some(missing) = ChainGap::between(files.files()).missing_files() {
             let ends = "a run ends below what lay there, unless it lies in other files, too";
             print::aside(format_args!("warning: {missing}: {ends}"));
         }

@@ -41,7 +41,7 @@ use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::engines::swiftsync::hints::{BitOrder, HintsOptions};
 use apus_sync::{
     BridgeOptions, COINS, ConnectOptions, DatadirBlocks, Event, FOREST, HINTS, HintedTask,
-    HintedValidity, HintsInput, Machines, Memory, MergeSyncTask, Observer, Output, OutputKind,
+    HintedValidity, HintsInput, Machines, MemoryParts, MergeSyncTask, Observer, Output, OutputKind,
     POSITIONS, ProofsInput, ProvenTask, Request, RunEnv, Source, Stop, SyncError, Task, UsageError,
     UseIndex, Warning,
 };
@@ -429,8 +429,8 @@ fn run_watched(
     }
     let threads = threads(job.run.par);
     let memory = match &job.source {
-        JobSource::Files { .. } => Memory::with_files(job.run.dbcache << 20, threads),
-        JobSource::Peers(_) => Memory::with_peers(job.run.dbcache << 20),
+        JobSource::Files { .. } => MemoryParts::with_files(job.run.dbcache << 20, threads),
+        JobSource::Peers(_) => MemoryParts::with_peers(job.run.dbcache << 20),
     };
     let coins_path = work_path.join(COINS);
     let open_store = || -> Result<Arc<dyn CoinsStore>, StoreError> {

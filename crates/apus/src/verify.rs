@@ -22,8 +22,8 @@ use crate::workdir::WorkFolder;
 use apus_chain::{BlockHash, Params};
 use apus_datadir::{BlockFiles, read_index_flags};
 use apus_sync::{
-    DiskUse, Event, Finding, FindingKind, Found, Observer, Proof, Verified, Verify, Warning,
-    discard_verify, foreign_to_verify, has_verify_progress, mergesync_disk_bytes,
+    DiskUse, Event, Finding, FindingKind, FoundFault, Observer, ProvenBy, Verify, VerifyOutcome,
+    Warning, discard_verify, foreign_to_verify, has_verify_progress, mergesync_disk_bytes,
 };
 use serde::Serialize;
 use std::fs;
@@ -218,7 +218,7 @@ fn expect_not_reindexing(blocksdir: &Path) -> Result<(), Failure> {
 }
 
 /// Tells what was found, and last whether all is as it should be.
-fn tell(args: &VerifyArgs, verified: &Verified) -> Result<(), Failure> {
+fn tell(args: &VerifyArgs, verified: &VerifyOutcome) -> Result<(), Failure> {
     if let Some(proof) = &verified.proof {
         print::result(proven(proof))?;
     }
@@ -259,8 +259,8 @@ fn tell(args: &VerifyArgs, verified: &Verified) -> Result<(), Failure> {
     Err(if invalid { Failure::invalid(message) } else { Failure::wrong(message) })
 }
 
-fn proven(proof: &Proof) -> String {
-    let Proof { at, scripts, .. } = proof;
+fn proven(proof: &ProvenBy) -> String {
+    let ProvenBy { at, scripts, .. } = proof;
     let left_out = match scripts.assumed {
         0 => "every script among them".to_owned(),
         assumed => format!("but for the scripts of {} blocks", grouped(assumed)),
@@ -276,7 +276,7 @@ fn proven(proof: &Proof) -> String {
 
 /// A line for a finding.
 pub(crate) fn line(finding: &Finding) -> String {
-    let Found { height, hash, file, offset, outpoint, what } = &finding.first;
+    let FoundFault { height, hash, file, offset, outpoint, what } = &finding.first;
     let mut text = finding.kind.name().to_owned();
     if finding.count > 1 {
         text.push_str(&format!(" ({}, the first)", grouped(finding.count)));
@@ -361,7 +361,7 @@ struct ProofReport {
 }
 
 impl Report {
-    fn new(args: &VerifyArgs, verified: &Verified, record: Record, threads: usize) -> Self {
+    fn new(args: &VerifyArgs, verified: &VerifyOutcome, record: Record, threads: usize) -> Self {
         let findings = verified.findings.iter().map(FindingReport::new).collect();
         let proof = verified.proof.as_ref().map(|proof| ProofReport {
             stop_height: proof.at.height,
@@ -410,7 +410,7 @@ impl Report {
 
 impl FindingReport {
     fn new(finding: &Finding) -> Self {
-        let Found { height, hash, file, offset, outpoint, what } = &finding.first;
+        let FoundFault { height, hash, file, offset, outpoint, what } = &finding.first;
         Self {
             kind: finding.kind.name(),
             count: finding.count,

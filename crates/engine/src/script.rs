@@ -21,7 +21,7 @@ use apus_chain::ScriptVerifier;
 /// The interpreter of this build, for one input at a time.
 #[cfg(feature = "kernel")]
 pub fn script_verifier() -> Result<Box<dyn ScriptVerifier>, NoInterpreter> {
-    Ok(Box::new(kernel::Kernel))
+    Ok(Box::new(kernel::KernelInterpreter))
 }
 
 /// The interpreter of this build: there is none.

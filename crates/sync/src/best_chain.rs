@@ -5,11 +5,11 @@ use crate::error::{InvalidBlock, NoWayOn, SourceError, SyncError, UsageError};
 use crate::folder::FolderKind;
 use crate::node_tip::NodeTip;
 use crate::progress::{ChainBy, Event, Observer, Phase, Silent};
-use crate::request::{Memory, Request, Source, Stop, Task};
+use crate::request::{MemoryParts, Request, Source, Stop, Task};
 use crate::source::ChainSource;
 use crate::source::blocksdir::{BlocksDir, UseIndex};
 use crate::warning::Warning;
-use crate::workdir::invalid::{INVALID_MAX, InvalidBlocks};
+use crate::workdir::invalid::{INVALID_MAX, PutAsideBlocks};
 use apus_chain::{HeaderChain, KnownBlock};
 use apus_datadir::BlocksFolder;
 use std::sync::Arc;
@@ -146,8 +146,8 @@ fn files(
     use_index: UseIndex,
 ) -> Result<BlocksDir, SyncError> {
     let invalid = match use_index {
-        of_node if of_node.is_of_node() => InvalidBlocks::default(),
-        _ => InvalidBlocks::read(request.env.workdir, request.env.params.network)?,
+        of_node if of_node.is_of_node() => PutAsideBlocks::default(),
+        _ => PutAsideBlocks::read(request.env.workdir, request.env.params.network)?,
     };
     let dir = open_files(request, blocksdir, use_index, invalid.all(), request.env.observer)?;
     for block in &dir.gap().invalid {
@@ -211,7 +211,7 @@ pub(crate) fn open_files(
     let mut dir =
         BlocksDir::open_without(blocksdir, params, now, use_index, invalid, observer, interrupt)?;
     dir.set_buffer_bytes(
-        Memory::reader_bytes(request.env.memory_bytes, request.env.threads) as usize
+        MemoryParts::reader_bytes(request.env.memory_bytes, request.env.threads) as usize
     );
     Ok(dir)
 }
@@ -234,7 +234,7 @@ pub(crate) fn chain_without<'a>(
     if asked.is_of_node() {
         return Err(error.without_way(NoWayOn::Connected));
     }
-    let mut invalid = InvalidBlocks::read(request.env.workdir, request.env.params.network)?;
+    let mut invalid = PutAsideBlocks::read(request.env.workdir, request.env.params.network)?;
     if !invalid.add(block) {
         return Err(error.without_way(NoWayOn::TooMany { count: INVALID_MAX }));
     }

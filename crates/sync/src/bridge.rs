@@ -13,7 +13,7 @@ mod start;
 
 pub(crate) use disk::{DISK_PERCENT, tell_disk};
 
-use crate::engines::mergesync::BlockLeaves;
+use crate::engines::mergesync::BlockLeafChange;
 use crate::error::{BridgeError, StorageResult, SyncError};
 use crate::proofs::{ProofsMade, ProofsTotals};
 use apus_chain::{Height, HeightRange, KnownBlock, Network};
@@ -75,7 +75,11 @@ impl<'a> Bridge<'a> {
     }
 
     /// Takes the next block. One that it has already does nothing.
-    pub(crate) fn put(&mut self, block: KnownBlock, leaves: &BlockLeaves) -> Result<(), SyncError> {
+    pub(crate) fn put(
+        &mut self,
+        block: KnownBlock,
+        leaves: &BlockLeafChange,
+    ) -> Result<(), SyncError> {
         if block.height <= self.at.height {
             return Ok(());
         }

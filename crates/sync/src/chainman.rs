@@ -8,7 +8,7 @@
 //!
 //! What differs from Core: a block that comes before its parent waits for it ([`ORPHANS_MAX`]), once,
 //! and a block is told apart from the chain that it would have completed only where that chain's
-//! verdict came from another block ([`Outcome::Rejected`]).
+//! verdict came from another block ([`SubmitOutcome::Rejected`]).
 
 mod accept;
 mod activate;
@@ -28,14 +28,14 @@ pub use replay::{LogSync, Resumed};
 pub use validated::ValidatedCoins;
 
 use apus_chain::{BlockChecker, BlockHash, HeaderId, KnownBlock, Params, ScriptVerifier};
-use blocks::Blocks;
+use blocks::BlockFolder;
 use orphans::Orphans;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tree::BlockTree;
 
 /// What became of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum SubmitOutcome {
     /// It is valid and part of the active chain.
     Accepted,
     /// It is invalid, or the chain is that it would have completed; or these bytes are a damaged
@@ -59,7 +59,7 @@ pub struct Submission {
     /// Its hash; none for bytes too short to have a header.
     pub hash: Option<BlockHash>,
     /// What became of it.
-    pub outcome: Outcome,
+    pub outcome: SubmitOutcome,
 }
 
 /// A block that was found invalid while chains were tried.
@@ -72,7 +72,7 @@ struct ActivationFailure {
 /// Keeps blocks and the active chain.
 pub struct ChainManager {
     tree: BlockTree,
-    blocks: Blocks,
+    blocks: BlockFolder,
     orphans: Orphans,
     coins: Box<dyn TipCoins>,
     checker: BlockChecker,
@@ -91,12 +91,12 @@ impl ChainManager {
         coins: Box<dyn TipCoins>,
         verifier: Option<Box<dyn ScriptVerifier>>,
     ) -> Self {
-        Self::with(BlockTree::new(params), Blocks::in_memory(), coins, verifier)
+        Self::with(BlockTree::new(params), BlockFolder::in_memory(), coins, verifier)
     }
 
     fn with(
         tree: BlockTree,
-        blocks: Blocks,
+        blocks: BlockFolder,
         coins: Box<dyn TipCoins>,
         verifier: Option<Box<dyn ScriptVerifier>>,
     ) -> Self {

@@ -11,7 +11,7 @@ mod source;
 mod usage;
 
 pub use anchored::NotAnchored;
-pub use beyond::{Gap, InvalidBlock, Stretch};
+pub use beyond::{ChainGap, GapStretch, InvalidBlock};
 pub use bridge::BridgeError;
 pub use clock::ClockError;
 pub use invalid::InvalidError;
@@ -23,7 +23,7 @@ pub use usage::UsageError;
 use crate::engines::in_order::ChainstateError;
 use crate::engines::swiftsync::hints::{HintsError, HintsErrorKind};
 use crate::engines::swiftsync::{FullyError, SwiftSyncError};
-use crate::engines::utreexo::UtreexoError;
+use crate::engines::utreexo::ProvenError;
 use apus_chain::{Height, KnownBlock};
 use apus_datadir::snapshot::SnapshotError;
 use apus_engine::script::ScriptPoolError;
@@ -333,12 +333,12 @@ impl From<FullyError> for SyncError {
     }
 }
 
-impl From<UtreexoError> for SyncError {
-    fn from(error: UtreexoError) -> Self {
+impl From<ProvenError> for SyncError {
+    fn from(error: ProvenError) -> Self {
         match error {
-            UtreexoError::NoInterpreter(error) => ScriptPoolError::from(error).into(),
-            UtreexoError::Script { .. } => Self::Io(IoError::Script { what: error.to_string() }),
-            UtreexoError::NotThere { .. } => Self::Io(IoError::Proofs { what: error.to_string() }),
+            ProvenError::NoInterpreter(error) => ScriptPoolError::from(error).into(),
+            ProvenError::Script { .. } => Self::Io(IoError::Script { what: error.to_string() }),
+            ProvenError::NotThere { .. } => Self::Io(IoError::Proofs { what: error.to_string() }),
             other => InvalidError::ByProofs(Box::new(other)).into(),
         }
     }

@@ -73,7 +73,7 @@ pub struct FolderDraft {
     path: PathBuf,
     draft: PathBuf,
     replace: bool,
-    mark: Mark,
+    mark: FolderMark,
 }
 
 impl FolderDraft {
@@ -97,14 +97,14 @@ impl FolderDraft {
         let draft = draft_of(&output.path);
         match expect_draft(output)? {
             Drafted::Marked => {
-                let mark = Mark::take(&draft, FolderLock::try_take_given)?;
+                let mark = FolderMark::take(&draft, FolderLock::try_take_given)?;
                 expect_own(&draft, &output.path)?;
                 mark.explain(&draft)?;
                 Ok(Some(Self::of(output, draft, mark)))
             }
             Drafted::Nothing if output.path.join(MARK).is_file() => {
                 // The run that gave it its name may not be over.
-                let mark = Mark::take(&output.path, FolderLock::try_take_given)?;
+                let mark = FolderMark::take(&output.path, FolderLock::try_take_given)?;
                 if !is_unfinished(&output.path) {
                     return Ok(None);
                 }
@@ -117,7 +117,7 @@ impl FolderDraft {
         }
     }
 
-    fn of(output: &FolderOutput, draft: PathBuf, mark: Mark) -> Self {
+    fn of(output: &FolderOutput, draft: PathBuf, mark: FolderMark) -> Self {
         Self { path: output.path.clone(), draft, replace: output.replace, mark }
     }
 
@@ -130,7 +130,7 @@ impl FolderDraft {
             }
             other => other.map_err(at(&draft))?,
         }
-        let mark = Mark::take(&draft, FolderLock::try_take)?;
+        let mark = FolderMark::take(&draft, FolderLock::try_take)?;
         mark.explain(&draft)?;
         Ok(Self::of(output, draft, mark))
     }
@@ -157,7 +157,7 @@ impl FolderDraft {
     /// Gives the folder to the owner of its place, and its name, and says where that which was there
     /// went. Everything in it must be durable. It keeps its mark until [`complete`]; the
     /// run that holds the mark keeps others out.
-    pub fn publish(self) -> Result<(Option<PathBuf>, Mark), SyncError> {
+    pub fn publish(self) -> Result<(Option<PathBuf>, FolderMark), SyncError> {
         sync_folder(&self.draft)?;
         let occupied = match self.path.symlink_metadata() {
             Err(error) if error.kind() == ErrorKind::NotFound => false,
@@ -249,9 +249,9 @@ pub fn expect_draft(output: &FolderOutput) -> Result<Drafted, SyncError> {
 
 /// The mark of a folder that this run writes, locked as long as this is there.
 #[derive(Debug)]
-pub struct Mark(FolderLock);
+pub struct FolderMark(FolderLock);
 
-impl Mark {
+impl FolderMark {
     /// Locks the mark in `folder` as `take` does, or fails where another run has it.
     fn take(
         folder: &Path,
@@ -303,7 +303,7 @@ pub fn complete(folders: &[WrittenFolder]) -> Result<(), SyncError> {
 }
 
 fn complete_all<'a>(
-    folders: impl Iterator<Item = (&'a Mark, &'a Path)> + Clone,
+    folders: impl Iterator<Item = (&'a FolderMark, &'a Path)> + Clone,
 ) -> Result<(), SyncError> {
     for (mark, folder) in folders.clone() {
         mark.expect_in(folder)?;
@@ -312,7 +312,7 @@ fn complete_all<'a>(
     folders.try_for_each(|(mark, folder)| take_off(mark, folder))
 }
 
-fn take_off(mark: &Mark, folder: &Path) -> Result<(), SyncError> {
+fn take_off(mark: &FolderMark, folder: &Path) -> Result<(), SyncError> {
     mark.expect_in(folder)?;
     let path = folder.join(MARK);
     fs::remove_file(&path).map_err(at(&path))?;

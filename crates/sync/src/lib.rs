@@ -41,8 +41,8 @@ pub mod workdir;
 
 pub use engines::mergesync::disk_bytes as mergesync_disk_bytes;
 pub use error::{
-    BridgeError, ClockError, ErrorKind, ExtraError, Gap, InvalidBlock, InvalidError, IoError,
-    NoWayOn, NotAnchored, ProofsError, SourceError, Stretch, SyncError, UsageError,
+    BridgeError, ChainGap, ClockError, ErrorKind, ExtraError, GapStretch, InvalidBlock,
+    InvalidError, IoError, NoWayOn, NotAnchored, ProofsError, SourceError, SyncError, UsageError,
 };
 pub use folder::{BlocksRead, DatadirBlocks, FolderKind, FolderOutput, WrittenFolder};
 pub use folder::{Drafted, draft_of, expect_draft, expect_not_planted, owner_out_of_reach, parent};
@@ -56,8 +56,8 @@ pub use proofs::caches::{CachesFound, CachesRequest, replay_caches};
 pub use proofs::{ProofsMade, ProofsTotals, Surveyed, proofs_files, survey_proofs};
 pub use request::{
     BridgeOptions, BridgePeers, ConnectOptions, Engine, HintedTask, HintedValidity, HintsInput,
-    LAST_BLOCKS, Memory, MergeSyncTask, OpenForest, OpenStore, Outcome, Output, OutputKind,
-    ProofsInput, ProvenTask, Request, Scripts, Source, Stop,
+    LAST_BLOCKS, MemoryParts, MergeSyncTask, OpenForest, OpenStore, Outcome, Output, OutputKind,
+    ProofsInput, ProvenTask, Request, RunEnv, ScriptCounts, Source, Stop, Task,
 };
 pub use run::{
     discard_progress, expect_work_folder, give_up_progress, has_progress, keep_record, run,
@@ -68,8 +68,8 @@ pub use source::peers;
 pub use source::{BlockFetcher, BlockSource, ChainSource, GivenBlocks, Taken};
 pub use supply::outputs::{OutputsOfBlock, walk_outputs};
 pub use verify::{
-    Finding, FindingKind, Found, Proof, Verified, Verify, discard_verify, foreign_to_verify,
-    has_verify_progress, look_at_index, verify,
+    Finding, FindingKind, FoundFault, ProvenBy, Verify, VerifyOutcome, discard_verify,
+    foreign_to_verify, has_verify_progress, look_at_index, verify,
 };
 pub use warning::{Unanchored, Warning};
 pub use workdir::names::{

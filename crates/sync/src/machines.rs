@@ -3,13 +3,13 @@
 //! A run knows that its segments are done once each, and takes what they leave. Which machine does which, how often a
 //! segment is tried, and how bytes travel, is the business of what implements this.
 
-use crate::engines::mergesync::{SharedResult, Work};
+use crate::engines::mergesync::{MergeWork, SharedResult};
 use crate::engines::pass::Pass;
 use crate::engines::pass::RunKind;
 use crate::engines::swiftsync::{self, SegmentHints};
 use crate::engines::utreexo;
 use crate::error::SyncError;
-use crate::pass::{Counters, Dispatch, InputOf, Job, TakeDone};
+use crate::pass::{Counters, Dispatch, InputOf, PassJob, TakeDone};
 use crate::request::Request;
 use crate::source::{ChainSource, GivenBlocks};
 use crate::workdir::Workdir;
@@ -45,7 +45,7 @@ pub trait Machines: Sync {
     /// Does all three steps of mergesync: blocks, the join, blocks with their coins.
     fn merge(
         &self,
-        work: &Work<'_>,
+        work: &MergeWork<'_>,
         workdir: &Workdir<'_>,
         plan: &Plan,
     ) -> Result<SharedResult, SyncError>;
@@ -85,12 +85,12 @@ where
 {
     fn run(
         &self,
-        job: &Job<'_, P>,
+        job: &PassJob<'_, P>,
         todo: &[HeightRange],
         counters: &Counters,
         take: &mut TakeDone<'_, P::Partial>,
     ) -> Result<(), SyncError> {
-        let Job { request, source, .. } = *job;
+        let PassJob { request, source, .. } = *job;
         let input: &InputOf<'_, P> = job.input;
         let segments = Segments { request, source, plan: self.plan, todo, runs: P::RUNS, counters };
         self.machines.hinted(&segments, &|range| input(range), take)
@@ -107,12 +107,12 @@ pub(crate) struct ProvenElsewhere<'a> {
 impl<'u> Dispatch<utreexo::Utreexo<'u>> for ProvenElsewhere<'_> {
     fn run(
         &self,
-        job: &Job<'_, utreexo::Utreexo<'u>>,
+        job: &PassJob<'_, utreexo::Utreexo<'u>>,
         todo: &[HeightRange],
         counters: &Counters,
         take: &mut TakeDone<'_, utreexo::Partial>,
     ) -> Result<(), SyncError> {
-        let Job { request, source, .. } = *job;
+        let PassJob { request, source, .. } = *job;
         let runs = <utreexo::Utreexo<'u> as Pass>::RUNS;
         let segments = Segments { request, source, plan: self.plan, todo, runs, counters };
         self.machines.proven(&segments, self.roots, take)

@@ -19,7 +19,7 @@ use crate::request::Request;
 use crate::source::ChainSource;
 use crate::supply::{total, weight_of};
 use crate::workdir::plan::{Plan, RunIdentity, divide, divide_tapered};
-use crate::workdir::{Done, SegmentsOf, Workdir};
+use crate::workdir::{FinishedRange, SegmentsOf, Workdir};
 use apus_chain::{BlockHash, Height, HeightRange, ScriptChecks};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Instant;
@@ -34,7 +34,7 @@ pub const fn held_bytes_max(memory_bytes: u64) -> u64 {
 pub type InputOf<'a, P> = dyn Fn(HeightRange) -> Result<<P as Pass>::Input, SyncError> + Sync + 'a;
 
 /// A pass with all that its segments need.
-pub struct Job<'a, P: Pass> {
+pub struct PassJob<'a, P: Pass> {
     pub request: &'a Request<'a>,
     pub source: &'a dyn ChainSource,
     pub pass: &'a P,
@@ -47,7 +47,7 @@ pub struct Job<'a, P: Pass> {
 pub type Take<'t, P> = TakeDone<'t, <P as Pass>::Partial>;
 
 /// The same by what a segment leaves.
-pub type TakeDone<'t, R> = dyn FnMut(Option<Done<R>>) -> Result<(), SyncError> + 't;
+pub type TakeDone<'t, R> = dyn FnMut(Option<FinishedRange<R>>) -> Result<(), SyncError> + 't;
 
 /// What does the segments of a pass: threads here, or other machines.
 ///
@@ -58,7 +58,7 @@ pub trait Dispatch<P: Pass> {
     /// thread. It ends early, and without an error, where the run is interrupted.
     fn run(
         &self,
-        job: &Job<'_, P>,
+        job: &PassJob<'_, P>,
         todo: &[HeightRange],
         counters: &Counters,
         take: &mut Take<'_, P>,
@@ -213,7 +213,7 @@ pub fn begin_or_go_on<'w, P: Pass>(
 pub fn whole<P: Pass>(
     pass: &P,
     workdir: &Workdir<'_>,
-    done: &[Done<P::Partial>],
+    done: &[FinishedRange<P::Partial>],
 ) -> Result<P::Partial, SyncError> {
     let mut whole = pass.nothing();
     for done in done {
@@ -225,7 +225,7 @@ pub fn whole<P: Pass>(
 
 /// Does the segments that are not `done` yet. All of them, the done ones included, by ascending height.
 pub fn run<P: Pass>(
-    job: &Job<'_, P>,
+    job: &PassJob<'_, P>,
     dispatch: &dyn Dispatch<P>,
     workdir: &Workdir<'_>,
     segments: &[HeightRange],
@@ -271,7 +271,7 @@ pub fn run<P: Pass>(
 }
 
 /// Tells what there is to be done, and what of it an earlier start did.
-fn tell_segments<P: Pass>(job: &Job<'_, P>, segments: &[HeightRange], todo: &[HeightRange]) {
+fn tell_segments<P: Pass>(job: &PassJob<'_, P>, segments: &[HeightRange], todo: &[HeightRange]) {
     let segment = |range: &HeightRange| Segment {
         range: *range,
         bytes: bytes_of(job.source, *range),
@@ -291,7 +291,7 @@ fn bytes_of(source: &dyn ChainSource, range: HeightRange) -> u64 {
 /// before go into files, but the disk is waited for only now and then: many are made durable together, and
 /// those of a short run never have to be.
 struct Results<'a, P: Pass> {
-    job: &'a Job<'a, P>,
+    job: &'a PassJob<'a, P>,
     workdir: &'a Workdir<'a>,
     all: SegmentsOf<P>,
     /// How many of them are durable, and since when.
@@ -311,7 +311,7 @@ struct Results<'a, P: Pass> {
 
 impl<'a, P: Pass> Results<'a, P> {
     fn new(
-        job: &'a Job<'a, P>,
+        job: &'a PassJob<'a, P>,
         workdir: &'a Workdir<'a>,
         done: SegmentsOf<P>,
         todo: &[HeightRange],
@@ -334,9 +334,9 @@ impl<'a, P: Pass> Results<'a, P> {
     }
 
     /// Takes a finished segment, and makes it and those that wait durable if it is time.
-    fn take(&mut self, done: Option<Done<P::Partial>>) -> Result<(), SyncError> {
-        self.held_bytes += done.as_ref().map_or(0, Done::held_bytes);
-        let of_blocks = |done: &Done<P::Partial>| bytes_of(self.job.source, done.range);
+    fn take(&mut self, done: Option<FinishedRange<P::Partial>>) -> Result<(), SyncError> {
+        self.held_bytes += done.as_ref().map_or(0, FinishedRange::held_bytes);
+        let of_blocks = |done: &FinishedRange<P::Partial>| bytes_of(self.job.source, done.range);
         self.to_come = self.to_come.saturating_sub(done.as_ref().map_or(0, of_blocks));
         self.all.extend(done);
         let request = self.job.request;
@@ -359,10 +359,10 @@ impl<'a, P: Pass> Results<'a, P> {
     fn put(
         &mut self,
         from: usize,
-        put: impl FnOnce(&Workdir<'a>, &mut [Done<P::Partial>]) -> Result<(), SyncError>,
+        put: impl FnOnce(&Workdir<'a>, &mut [FinishedRange<P::Partial>]) -> Result<(), SyncError>,
     ) -> Result<(), SyncError> {
         let result = put(self.workdir, &mut self.all[from..]);
-        self.held_bytes = self.all[from..].iter().map(Done::held_bytes).sum();
+        self.held_bytes = self.all[from..].iter().map(FinishedRange::held_bytes).sum();
         result
     }
 

@@ -9,7 +9,7 @@ use crate::error::{BridgeError, StorageResult, SyncError};
 use apus_chain::{BlockHash, Height, HeightRange, Network, Reader};
 use apus_storage::Storage;
 use apus_utreexo::{Proof, RangeFile, RangeFileError, Roots, range_of_name};
-use stored::Stored;
+use stored::StoredFile;
 
 /// What files of proofs have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -73,8 +73,8 @@ pub fn proofs_files(storage: &dyn Storage) -> Result<Vec<(HeightRange, String)>,
 pub(crate) fn open<'s>(
     storage: &'s dyn Storage,
     name: &str,
-) -> Result<RangeFile<Stored<'s>>, SyncError> {
-    let file = Stored::open(storage, name).at(storage, name)?;
+) -> Result<RangeFile<StoredFile<'s>>, SyncError> {
+    let file = StoredFile::open(storage, name).at(storage, name)?;
     let file = RangeFile::open(file).map_err(|error| failed(storage, name, error))?;
     let (found, file_name) = (file.heights(), storage.describe(name));
     match range_of_name(name).is_none_or(|range| range == found) {
@@ -116,7 +116,7 @@ struct FileSurvey {
 
 impl FileSurvey {
     /// A file of which nothing was counted yet.
-    fn of(file: &RangeFile<Stored<'_>>) -> Self {
+    fn of(file: &RangeFile<StoredFile<'_>>) -> Self {
         let head = file.head();
         Self {
             magic: head.network,

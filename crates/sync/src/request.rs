@@ -6,8 +6,8 @@ mod memory;
 mod outcome;
 mod stop;
 
-pub use memory::Memory;
-pub use outcome::{Outcome, Scripts};
+pub use memory::MemoryParts;
+pub use outcome::{Outcome, ScriptCounts};
 pub use stop::first_of_last;
 pub use stop::{LAST_BLOCKS, Stop};
 
@@ -17,7 +17,7 @@ use crate::error::{SyncError, UsageError};
 use crate::folder::FolderOutput;
 use crate::machines::Machines;
 use crate::progress::Observer;
-use crate::source::Search;
+use crate::source::SearchOptions;
 use crate::source::blocksdir::UseIndex;
 use crate::source::peers::Peers;
 use apus_chain::{BlockHash, Params, ScriptVerifier};
@@ -257,8 +257,8 @@ impl<'a> RunEnv<'a> {
     }
 
     /// What a search on the run's threads goes by.
-    pub fn search(&self) -> Search<'_> {
-        Search { threads: self.threads, observer: self.observer, interrupt: self.interrupt }
+    pub fn search(&self) -> SearchOptions<'_> {
+        SearchOptions { threads: self.threads, observer: self.observer, interrupt: self.interrupt }
     }
 
     /// What is in the work folder is another run's, which says in which way.

@@ -5,21 +5,22 @@ mod hints_of_set;
 use crate::best_chain::{CHAINS_LEFT_MAX, chain_anew, headers};
 use crate::engines::in_order;
 use crate::engines::in_order::anew::begin_anew;
-use crate::engines::mergesync::{self, Joining, Merged};
+use crate::engines::mergesync::{self, MergeOutcome, MergedSet};
 use crate::engines::pass::RunKind;
 use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::engines::swiftsync::{CoinTotals, Counts};
 use crate::engines::swiftsync::{Hinted, Proven, prove};
-use crate::engines::utreexo::CoinSums;
+use crate::engines::utreexo::AmountSums;
 use crate::engines::utreexo::{self, Validated};
 use crate::error::{InvalidError, IoError, SyncError, UsageError};
 use crate::folder::FolderOutput;
 use crate::progress::Event;
 use crate::request::{
-    Engine, HintedTask, MergeSyncTask, Outcome, ProvenTask, Request, Scripts, Source, Stop, Task,
+    Engine, HintedTask, MergeSyncTask, Outcome, ProvenTask, Request, ScriptCounts, Source, Stop,
+    Task,
 };
 use crate::sink::SetInfo;
-use crate::sink::forest::SegmentLeaves;
+use crate::sink::forest::StoredLeaves;
 use crate::sink::put::{Put, forget_damaged, write_out};
 use crate::sink::read_back::complete;
 use crate::source::ChainSource;
@@ -98,7 +99,7 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
     // With undo data nothing is left to the aggregate alone.
     let (aggregate, scripts) = (proof.filter(|_| scripts.is_none()), scripts.unwrap_or_default());
     let scripts = scripts.run;
-    let base = in_order::Base { at, runs, coins, counts, aggregate, scripts, unseen };
+    let base = in_order::BaseCoins { at, runs, coins, counts, aggregate, scripts, unseen };
     let outcome = connect_on(request, dir, Some(base))?;
     Ok(Outcome { hints, unanchored, aggregate: proof, ..outcome })
 }
@@ -150,7 +151,7 @@ fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, Sy
     let unseen_witnesses = proven.unseen();
     let Proven { dir, workdir, plan, done, verdict, hints, unanchored, scripts, .. } = proven;
     let runs = [RunKind::Coins, RunKind::Hints].map(|kind| runs_of(&done, kind));
-    let leaves = request.wants_leaves().then(|| SegmentLeaves::of(&workdir, &done));
+    let leaves = request.wants_leaves().then(|| StoredLeaves::of(&workdir, &done));
     // What was too young to be made durable: now that costs less than doing it again.
     let mut held: Vec<_> = done.into_iter().filter(|done| !done.stored).collect();
     let written = write_out(request, &*dir, &workdir, &plan.identity, runs, leaves, &verdict);
@@ -179,14 +180,15 @@ fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, Sy
 fn connect_on<'a>(
     request: &'a Request<'a>,
     dir: Arc<dyn ChainSource + 'a>,
-    base: Option<in_order::Base>,
+    base: Option<in_order::BaseCoins>,
 ) -> Result<Outcome, SyncError> {
     let mut connected = in_order::run(request, dir, base)?;
     let (mut put, coins) = connected.write_set(request)?;
     put.utreexo =
         hints_of_set::write(request, connected.set, &put, |each| connected.records(each))?;
     finish(request, &*connected.dir, connected.set, &mut put)?;
-    let in_order::Set { dir, set, counts, from, scripts, unseen, aggregate, .. } = connected;
+    let in_order::ConnectedSet { dir, set, counts, from, scripts, unseen, aggregate, .. } =
+        connected;
     let outcome = outcome(request, dir.chain(), &set, put, counts, coins);
     let (connected_from, unseen_witnesses) = (Some(from), unseen);
     Ok(Outcome { aggregate, connected_from, scripts, unseen_witnesses, ..outcome })
@@ -201,8 +203,8 @@ fn merge<'a>(
     let (mut dir, mut left) = (dir, 0);
     let mut merged = loop {
         match mergesync::run(request, dir)? {
-            Joining::Below(dir, None) => return connect_on(request, dir, None),
-            Joining::Below(joined, base) => match connect_on(request, joined, base) {
+            MergeOutcome::Below(dir, None) => return connect_on(request, dir, None),
+            MergeOutcome::Below(joined, base) => match connect_on(request, joined, base) {
                 // The blocks that were joined are of no chain to go for.
                 Err(error) if error.is_below_joined() && left < CHAINS_LEFT_MAX => {
                     begin_anew(request)?;
@@ -211,14 +213,14 @@ fn merge<'a>(
                 }
                 outcome => return Ok(Outcome { engine, ..outcome? }),
             },
-            Joining::Whole(merged) => break *merged,
+            MergeOutcome::Whole(merged) => break *merged,
         }
     };
     let written = merged.write_out(request);
     let (mut put, coins) =
         written.inspect_err(|error| forget_damaged(request.env.workdir, error))?;
     finish(request, &*merged.dir, merged.set, &mut put)?;
-    let Merged { dir, set, counts, judged, unseen: unseen_witnesses, proofs, .. } = merged;
+    let MergedSet { dir, set, counts, judged, unseen: unseen_witnesses, proofs, .. } = merged;
     let scripts = judged.scripts;
     let outcome = outcome(request, dir.chain(), &set, put, counts, coins);
     let connected_from = Some(1);
@@ -247,7 +249,7 @@ fn validate(
         folders: Vec::new(),
         utreexo: Some(verdict.roots),
     };
-    let CoinSums { coins, amount, bogosize } = verdict.coins;
+    let AmountSums { coins, amount, bogosize } = verdict.coins;
     let coins = CoinTotals { coins, transactions: 0, amount, bogosize };
     let outcome = outcome(request, dir.chain(), &set, put, verdict.counts, coins);
     let in_assumeutxo_table = false;
@@ -287,7 +289,7 @@ fn outcome(
         aggregate: None,
         connected_from: None,
         engine: Engine::Utxo,
-        scripts: Scripts::default(),
+        scripts: ScriptCounts::default(),
         unseen_witnesses: 0,
         in_assumeutxo_table: request.env.params.assumeutxo_for(&set.base).is_some(),
         hints: None,

@@ -1,7 +1,7 @@
 //! Sorted runs: reading one, merging many in bounded memory.
 //!
-//! A run holds records by ascending key, each key once. How they lie is their [`Form`]'s to say; those of
-//! [`Coins`] are `txid[32] ‖ u32le length ‖ group`, where a group is all surviving coins of one
+//! A run holds records by ascending key, each key once. How they lie is their [`RunForm`]'s to say; those of
+//! [`CoinsForm`] are `txid[32] ‖ u32le length ‖ group`, where a group is all surviving coins of one
 //! transaction in the form of a UTXO snapshot. However many runs there are, files of at most
 //! [`MergeBudget::fan_in`] are open at once, or as many for each thread: more are first merged into longer ones. What is read is compared
 //! with the checksums of its [sections](crate::workdir::index), by which a merge may also begin and end
@@ -16,10 +16,10 @@ mod parts;
 mod reader;
 mod writer;
 
-pub use cursor::Cursor;
-pub use form::{Answers, Coins, Form, Leaves, Made, Places, Spent};
-pub use group::Group;
-pub use lanes::{Lanes, Lot, Piece};
+pub use cursor::RunCursor;
+pub use form::{Answers, CoinsForm, LeavesForm, MadeForm, PlacesForm, RunForm, SpentForm};
+pub use group::RecordGroup;
+pub use lanes::{LanePiece, Lot, RunLanes};
 pub use merging::Merging;
 pub use parts::{divide, divide_sizes};
 pub use writer::RunWriter;
@@ -28,7 +28,7 @@ use crate::engines::pass::RunKind;
 use crate::error::{StorageResult, SyncError};
 use crate::open_files::runs_open_max;
 use crate::workdir::RunInfo;
-use crate::workdir::index::{Index, SECTION_BYTES, Section};
+use crate::workdir::index::{RunIndex, SECTION_BYTES, Section};
 use crate::workdir::names::MERGE;
 use apus_chain::Txid;
 use apus_storage::Storage;
@@ -157,23 +157,23 @@ impl KeyRange {
 }
 
 /// The sections of a run of a segment.
-pub fn index_of(kind: RunKind, run: &[u8]) -> Index {
+pub fn index_of(kind: RunKind, run: &[u8]) -> RunIndex {
     match kind {
-        RunKind::Coins => cut::<Coins>(run),
-        RunKind::Made => cut::<Made>(run),
-        RunKind::Spent => cut::<Spent>(run),
+        RunKind::Coins => cut::<CoinsForm>(run),
+        RunKind::Made => cut::<MadeForm>(run),
+        RunKind::Spent => cut::<SpentForm>(run),
         RunKind::Answers => cut::<Answers>(run),
         RunKind::Fingerprints
         | RunKind::Added
         | RunKind::Claims
         | RunKind::Hints
-        | RunKind::Leaves => Index::cut(run, SECTION_BYTES, |_| None),
+        | RunKind::Leaves => RunIndex::cut(run, SECTION_BYTES, |_| None),
     }
 }
 
 /// The sections of records of a form.
-pub fn cut<F: Form>(run: &[u8]) -> Index {
-    Index::cut(run, SECTION_BYTES, first_record::<F>)
+pub fn cut<F: RunForm>(run: &[u8]) -> RunIndex {
+    RunIndex::cut(run, SECTION_BYTES, first_record::<F>)
 }
 
 /// Gives the records of all runs to `each` by ascending key.
@@ -181,7 +181,7 @@ pub fn cut<F: Form>(run: &[u8]) -> Index {
 /// The names of runs made on the way begin with [`MERGE`]; they are removed at the end, and by
 /// [`Workdir`](crate::workdir::Workdir) after a crash. While they are made, `go_on` is asked every
 /// now and then.
-pub fn merge_runs<F: Form>(
+pub fn merge_runs<F: RunForm>(
     storage: &dyn Storage,
     runs: Vec<RunInfo>,
     budget: MergeBudget,
@@ -195,7 +195,7 @@ pub fn merge_runs<F: Form>(
 
 /// Runs with the same records, no more of them in files than may be open at once. Of files only so many are merged
 /// as are too many: each is read and written once more for it.
-fn merge_to_fan_in<F: Form>(
+fn merge_to_fan_in<F: RunForm>(
     storage: &dyn Storage,
     runs: Vec<RunInfo>,
     budget: MergeBudget,
@@ -219,7 +219,7 @@ fn merge_to_fan_in<F: Form>(
 }
 
 /// Makes a longer run of each group, side by side, and removes what was made on the way before.
-fn merge_groups<F: Form>(
+fn merge_groups<F: RunForm>(
     storage: &dyn Storage,
     groups: Vec<(Vec<RunInfo>, String)>,
     section_bytes: usize,
@@ -253,7 +253,7 @@ fn is_merged(run: &RunInfo) -> bool {
 }
 
 /// Merges runs into a longer one, in a file with sections of about so many bytes. All of them are open at once.
-pub fn merge_into_run<F: Form>(
+pub fn merge_into_run<F: RunForm>(
     storage: &dyn Storage,
     runs: &[RunInfo],
     section_bytes: usize,
@@ -280,7 +280,7 @@ pub struct Runs<'s, F> {
     form: PhantomData<F>,
 }
 
-impl<'s, F: Form> Runs<'s, F> {
+impl<'s, F: RunForm> Runs<'s, F> {
     /// However many there are. While longer ones are made of them, `go_on` is asked every now and then.
     pub fn open(
         storage: &'s dyn Storage,
@@ -340,7 +340,7 @@ mod tests {
 
     /// A run that no file has, with small sections.
     pub(super) fn held(name: &str, bytes: &[u8]) -> RunInfo {
-        let index = Index::cut(bytes, BUDGET.section_bytes, first_record::<Coins>);
+        let index = RunIndex::cut(bytes, BUDGET.section_bytes, first_record::<CoinsForm>);
         RunInfo::held(name.to_owned(), bytes.to_vec(), index)
     }
 
@@ -362,7 +362,7 @@ mod tests {
         budget: MergeBudget,
     ) -> Result<Records, SyncError> {
         let mut all = Vec::new();
-        merge_runs::<Coins>(storage, runs.to_vec(), budget, &|| Ok(()), &mut |record| {
+        merge_runs::<CoinsForm>(storage, runs.to_vec(), budget, &|| Ok(()), &mut |record| {
             all.extend(records(record).map(|(txid, group)| (txid.0, group.to_vec())));
             Ok(())
         })?;
@@ -424,7 +424,7 @@ mod tests {
                     cuts.iter_mut().for_each(|cut| *cut = (*cut << 41) & 0x0303_0303_0303_0303);
                     cuts.sort_unstable();
                     let mut parts = Records::new();
-                    let runs = Runs::<Coins>::indexed(&storage, infos.clone()).unwrap();
+                    let runs = Runs::<CoinsForm>::indexed(&storage, infos.clone()).unwrap();
                     let ends = cuts.iter().copied().map(Some).chain([None]);
                     for (from, until) in [0].iter().chain(&cuts).copied().zip(ends) {
                         let mut part = runs.part(KeyRange { from, until }).unwrap();
@@ -448,7 +448,7 @@ mod tests {
 
         #[test]
         fn any_flipped_bit_is_damage(
-            place: prop::sample::Index,
+            place: prop::sample::RunIndex,
             bit in 0u8..8,
             in_second: bool,
         ) {
@@ -461,7 +461,7 @@ mod tests {
             file[place] ^= 1 << bit;
             put(&storage, name, &file);
             // What takes the records never sees one that was not written.
-            let error = merge_runs::<Coins>(&storage, infos.to_vec(), BUDGET, &|| Ok(()), &mut |record| {
+            let error = merge_runs::<CoinsForm>(&storage, infos.to_vec(), BUDGET, &|| Ok(()), &mut |record| {
                 let (txid, group) = records(record).next().unwrap();
                 assert!(runs.concat().contains(&(txid.0, group.to_vec())));
                 Ok(())
@@ -498,7 +498,7 @@ mod tests {
             let open = fan_in;
             let budget = MergeBudget { fan_in, section_bytes: 16, threads, open, open_max: open };
             let runs = files.chain(memory).collect();
-            let runs = merge_to_fan_in::<Coins>(&storage, runs, budget, &|| Ok(())).unwrap();
+            let runs = merge_to_fan_in::<CoinsForm>(&storage, runs, budget, &|| Ok(())).unwrap();
             let merged = runs.iter().filter(|run| is_merged(run)).count();
             (runs.len() - usize::from(in_memory), merged)
         };
@@ -586,7 +586,7 @@ mod tests {
         let run = write(&storage, "run", &bytes(&vec![record(1, 3), record(2, 3)]));
         let fails = |error: fn() -> SyncError| {
             let run = vec![run.clone()];
-            merge_runs::<Coins>(&storage, run, BUDGET, &|| Ok(()), &mut |_| Err(error()))
+            merge_runs::<CoinsForm>(&storage, run, BUDGET, &|| Ok(()), &mut |_| Err(error()))
                 .unwrap_err()
         };
         assert!(matches!(

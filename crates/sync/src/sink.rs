@@ -113,13 +113,13 @@ pub struct Whole<'a> {
 }
 
 /// A file that has its name only once it is whole.
-pub struct Draft<'a> {
+pub struct FileDraft<'a> {
     storage: &'a dyn Storage,
     name: String,
     draft: String,
 }
 
-impl<'a> Draft<'a> {
+impl<'a> FileDraft<'a> {
     /// Begins the file.
     pub fn create(
         storage: &'a dyn Storage,
@@ -182,7 +182,7 @@ impl<'a> Draft<'a> {
 
 /// `snapshot:FILE`: the set as `dumptxoutset` writes it.
 pub struct SnapshotSink<'a> {
-    draft: Draft<'a>,
+    draft: FileDraft<'a>,
     writer: SnapshotWriter<Box<dyn StorageFile>>,
     /// Groups with their txids, written together.
     batch: Vec<u8>,
@@ -191,14 +191,14 @@ pub struct SnapshotSink<'a> {
 impl<'a> SnapshotSink<'a> {
     /// Begins the file `name` in `storage`.
     pub fn create(storage: &'a dyn Storage, name: &str, set: SetInfo) -> Result<Self, SyncError> {
-        let (draft, file) = Draft::create(storage, name)?;
+        let (draft, file) = FileDraft::create(storage, name)?;
         let header = SnapshotHeader { network: set.network, base_hash: set.base, coins: set.coins };
         let writer = SnapshotWriter::new(file, header).map_err(|e| at_draft(&draft, e))?;
         Ok(Self { draft, writer, batch: Vec::with_capacity(BATCH_BYTES) })
     }
 }
 
-fn at_draft(draft: &Draft<'_>, error: SnapshotError) -> SyncError {
+fn at_draft(draft: &FileDraft<'_>, error: SnapshotError) -> SyncError {
     let file = draft.storage.describe(&draft.draft);
     match error {
         SnapshotError::Write { source, .. } => {
@@ -346,7 +346,7 @@ mod tests {
     use std::io::{self, Write};
 
     fn publish(storage: &dyn Storage, bytes: &[u8]) -> Result<(), SyncError> {
-        let (draft, mut file) = Draft::create(storage, "out")?;
+        let (draft, mut file) = FileDraft::create(storage, "out")?;
         file.write_all(bytes).at(storage, "out")?;
         draft.publish(file)
     }
@@ -364,7 +364,7 @@ mod tests {
     #[test]
     fn a_draft_gets_its_name_when_it_is_durable() {
         let storage = holding("out.incomplete", b"of an earlier start, and longer");
-        let (draft, mut file) = Draft::create(&storage, "out").unwrap();
+        let (draft, mut file) = FileDraft::create(&storage, "out").unwrap();
         file.write_all(b"bytes").unwrap();
         assert_eq!(storage.names().unwrap(), ["out.incomplete"]);
         draft.publish(file).unwrap();

@@ -12,7 +12,7 @@ pub mod peers;
 pub use given::GivenBlocks;
 
 use crate::engines::swiftsync::UndoSource;
-use crate::error::{Gap, SourceError, SyncError};
+use crate::error::{ChainGap, SourceError, SyncError};
 use crate::folder::FolderDraft;
 use crate::progress::Observer;
 use apus_chain::{BlockError, BlockHash, HeaderChain, Height, HeightRange};
@@ -80,7 +80,7 @@ pub trait BlockSource: Sync {
 }
 
 /// What a search through many files goes by.
-pub struct Search<'a> {
+pub struct SearchOptions<'a> {
     /// How many it may take.
     pub threads: usize,
     /// Told how far it is.
@@ -100,7 +100,7 @@ pub trait ChainSource: BlockSource {
     }
 
     /// What lies beyond the chain's end.
-    fn gap(&self) -> &Gap;
+    fn gap(&self) -> &ChainGap;
 
     /// The key for block files that are written from this source.
     fn obfuscation(&self) -> Obfuscation {
@@ -122,7 +122,7 @@ pub trait ChainSource: BlockSource {
     fn undo(
         &self,
         _last: Height,
-        _search: &Search<'_>,
+        _search: &SearchOptions<'_>,
     ) -> Result<Option<Box<dyn UndoSource>>, SyncError> {
         Ok(None)
     }

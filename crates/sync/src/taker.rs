@@ -1,4 +1,4 @@
-//! [`Taker`]: work on batches of bytes, in their order, beside the thread that makes these.
+//! [`BatchTaker`]: work on batches of bytes, in their order, beside the thread that makes these.
 
 use crate::error::{IoError, SyncError};
 use std::panic::resume_unwind;
@@ -10,7 +10,7 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 const QUEUE: usize = 16;
 
 /// One that takes batches, here or on a thread of its own.
-pub(crate) enum Taker<'scope> {
+pub(crate) enum BatchTaker<'scope> {
     Here(Box<Take<'scope>>),
     Apart {
         send: SyncSender<Arc<Vec<u8>>>,
@@ -20,7 +20,7 @@ pub(crate) enum Taker<'scope> {
     Ended,
 }
 
-impl<'scope> Taker<'scope> {
+impl<'scope> BatchTaker<'scope> {
     /// On a thread of that name, if it is to be apart.
     pub(crate) fn new<'env>(
         name: &str,
@@ -84,7 +84,7 @@ mod tests {
     fn taken(batches: usize, fails_at: Option<usize>, apart: bool) -> (Vec<u8>, bool) {
         let (mut all, mut count) = (Vec::new(), 0);
         let failed = scope(|scope| {
-            let mut taker = Taker::new("test", scope, apart, |batch| {
+            let mut taker = BatchTaker::new("test", scope, apart, |batch| {
                 if fails_at == Some(count) {
                     return Err(SyncError::Usage(UsageError::NothingToDo));
                 }

@@ -25,7 +25,7 @@ mod status;
 mod survey;
 mod work;
 
-pub use finding::{Finding, FindingKind, Found};
+pub use finding::{Finding, FindingKind, FoundFault};
 
 use crate::engines::pass::Counts;
 use crate::engines::swiftsync::CoinTotals;
@@ -34,10 +34,10 @@ use crate::error::{ErrorKind, SourceError, StorageResult, SyncError, UsageError}
 use crate::folder::at;
 use crate::progress::{Event, Observer};
 use crate::request::{
-    ConnectOptions, HintedTask, HintedValidity, HintsInput, Memory, MergeSyncTask, Output, RunEnv,
-    Task,
+    ConnectOptions, HintedTask, HintedValidity, HintsInput, MemoryParts, MergeSyncTask, Output,
+    RunEnv, Task,
 };
-use crate::request::{Request, Scripts, Source, Stop};
+use crate::request::{Request, ScriptCounts, Source, Stop};
 use crate::source::blocksdir::UseIndex;
 use crate::warning::Warning;
 use crate::workdir::names::LOCK;
@@ -54,7 +54,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use work::Work;
+use work::VerifyWork;
 
 /// Folders of the work folder: of the proof, of joining, and of the coins that the blocks leave.
 const PROOF: &str = "proof";
@@ -100,7 +100,7 @@ pub struct Verify<'a> {
 
 /// What the blocks up to the node's coins were proven to be.
 #[derive(Debug, Clone)]
-pub struct Proof {
+pub struct ProvenBy {
     /// The block that the coins are at.
     pub at: KnownBlock,
     /// What the blocks have.
@@ -112,18 +112,18 @@ pub struct Proof {
     /// The set's `hash_serialized_3`, in the order of its bytes.
     pub hash_serialized_3: [u8; 32],
     /// Blocks whose scripts were run, and blocks whose scripts were taken for valid.
-    pub scripts: Scripts,
+    pub scripts: ScriptCounts,
     /// The node's coins and undo data were good enough to prove all in one pass.
     pub by_hints: bool,
 }
 
 /// What came of it.
 #[derive(Debug)]
-pub struct Verified {
+pub struct VerifyOutcome {
     /// What is not as it should be, one of each kind; nothing where the node is right.
     pub findings: Vec<Finding>,
     /// What is proven of the blocks up to the node's coins.
-    pub proof: Option<Proof>,
+    pub proof: Option<ProvenBy>,
     /// Why that is not all that the node believes, or nothing.
     pub unproven: Option<String>,
     /// Blocks that were looked at one by one.
@@ -187,7 +187,7 @@ impl Verify<'_> {
         outputs: &'r [Output],
         store: &'r crate::request::OpenStore<'r>,
     ) -> Request<'r> {
-        let cache_bytes = Memory::with_files(self.memory_bytes, self.threads).coins_bytes;
+        let cache_bytes = MemoryParts::with_files(self.memory_bytes, self.threads).coins_bytes;
         let connect = ConnectOptions {
             assume_valid: self.assume_valid,
             leave_witnesses: false,
@@ -234,13 +234,13 @@ impl Verify<'_> {
 
 /// Verifies a node. The progress stays in the work folder: once the outcome is told,
 /// [`discard_verify`] removes it.
-pub fn verify(request: &Verify<'_>) -> Result<Verified, SyncError> {
+pub fn verify(request: &Verify<'_>) -> Result<VerifyOutcome, SyncError> {
     let storage = DirStorage::private(&request.work);
     let findings = Findings::default();
     expect_same_node(request, &storage)?;
     request.warn_of_databases();
     let taken = coins::take(request, &storage, &findings)?;
-    let mut verified = Verified {
+    let mut verified = VerifyOutcome {
         findings: Vec::new(),
         proof: None,
         unproven: None,
@@ -252,7 +252,7 @@ pub fn verify(request: &Verify<'_>) -> Result<Verified, SyncError> {
     match NodeIndex::read(request, &findings)? {
         Some(index) => {
             let marked_rightly = Mutex::default();
-            let work = Work { request, findings: &findings, index: &index, marked_rightly };
+            let work = VerifyWork { request, findings: &findings, index: &index, marked_rightly };
             work.verify(taken, &mut verified)?;
         }
         None => {
@@ -353,7 +353,7 @@ pub fn look_at_index(request: &Verify<'_>) -> Result<Vec<Finding>, SyncError> {
                 shunned.count
             );
             let index = request.blocksdir().join("index");
-            let found = Found::new(what).block(shunned.root).of(&index);
+            let found = FoundFault::new(what).block(shunned.root).of(&index);
             findings.add(Kind::MarkedInvalid, found);
         }
     }

@@ -1,6 +1,6 @@
 //! [`Warning`]: what a user should know of a run that goes on, with what it means for what is written.
 
-use crate::error::{Gap, InvalidBlock};
+use crate::error::{ChainGap, InvalidBlock};
 use crate::node_tip::NodeTip;
 use apus_chain::{Height, HeightRange, KnownBlock, ScriptCheckReason, utc};
 use apus_p2p::network::{ClockDoubt, Refused};
@@ -48,7 +48,7 @@ pub enum Warning {
         /// The last block of the chain.
         end: KnownBlock,
         /// What lies beyond it.
-        beyond: Gap,
+        beyond: ChainGap,
     },
     /// A node's coins are at a block that the chain does not lead to, of more work.
     NodeIsFurther {

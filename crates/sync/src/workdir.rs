@@ -14,14 +14,14 @@ pub mod sealed;
 mod segment;
 mod store;
 
-pub use segment::{Done, Held, RunInfo, SegmentsOf, runs_of};
+pub use segment::{FinishedRange, HeldRun, RunInfo, SegmentsOf, runs_of};
 
 use crate::engines::pass::{PartialResult, Pass, RunKind};
 use crate::error::{IoError, StorageResult, SyncError, UsageError};
 use apus_chain::HeightRange;
 use apus_hash::sha256;
 use apus_storage::{Storage, read_whole, write_atomically};
-use index::{Index, checksum};
+use index::{RunIndex, checksum};
 use names::{
     COINS, FOREST, GONE, HINTS, JOINED, LOCK, MERGE, PLAN, POSITIONS, RECORD, SPILL, is_download,
     is_input, is_work_file, look_alike, partial_name, partial_of_run,
@@ -115,7 +115,7 @@ impl<'a> Workdir<'a> {
     pub fn change<P: PartialResult>(
         storage: &'a dyn Storage,
         plan: &Plan,
-        done: &[Done<P>],
+        done: &[FinishedRange<P>],
     ) -> Result<Self, SyncError> {
         let bytes = plan.to_bytes();
         let workdir = Self { storage, plan_id: sha256(&bytes) };
@@ -127,7 +127,7 @@ impl<'a> Workdir<'a> {
         let keep: HashSet<String> = [PLAN, LOCK]
             .into_iter()
             .map(str::to_owned)
-            .chain(done.iter().flat_map(Done::names))
+            .chain(done.iter().flat_map(FinishedRange::names))
             .collect();
         workdir.remove(|name| !keep.contains(name) && !is_input(name))?;
         Ok(workdir)
@@ -147,7 +147,7 @@ impl<'a> Workdir<'a> {
         let keep: HashSet<String> = [PLAN, LOCK, RECORD, POSITIONS, JOINED]
             .into_iter()
             .map(str::to_owned)
-            .chain(done.iter().flat_map(Done::names))
+            .chain(done.iter().flat_map(FinishedRange::names))
             .collect();
         workdir.remove(|name| !keep.contains(name) && !is_input(name))?;
         Ok((workdir, done))
@@ -218,7 +218,7 @@ impl<'a> Workdir<'a> {
     }
 
     /// What to call the file of a segment's partial result in a message.
-    pub fn describe<P>(&self, done: &Done<P>) -> String {
+    pub fn describe<P>(&self, done: &FinishedRange<P>) -> String {
         self.storage.describe(&partial_name(done.range))
     }
 
@@ -243,7 +243,7 @@ impl<'a> Workdir<'a> {
         let bytes = present(read_whole(self.storage, name, length)).at(self.storage, name)?;
         let mut bytes = bytes.filter(|bytes| bytes.len() as u64 == length).ok_or_else(damaged)?;
         let index = bytes.split_off(run.bytes as usize);
-        let index = (checksum(&index) == run.checksum).then(|| Index::read(&index, run.bytes));
+        let index = (checksum(&index) == run.checksum).then(|| RunIndex::read(&index, run.bytes));
         match index.flatten().is_some_and(|index| index.is_of(&bytes)) {
             true => Ok(Cow::Owned(bytes)),
             false => Err(damaged()),
@@ -256,11 +256,11 @@ impl<'a> Workdir<'a> {
         &self,
         range: HeightRange,
         kinds: &[RunKind],
-    ) -> Result<Option<Done<P>>, SyncError> {
+    ) -> Result<Option<FinishedRange<P>>, SyncError> {
         let name = partial_name(range);
         let bytes = present(read_whole(self.storage, &name, PARTIAL_BYTES_MAX));
         let Some(bytes) = bytes.at(self.storage, &name)? else { return Ok(None) };
-        let done = Done::from_bytes(&bytes, &self.plan_id, range, kinds);
+        let done = FinishedRange::from_bytes(&bytes, &self.plan_id, range, kinds);
         for run in done.iter().flat_map(|done| &done.runs).filter(|run| run.has_file()) {
             let length = present(self.storage.len(&run.name)).at(self.storage, &run.name)?;
             if length != Some(run.file_bytes()) {
@@ -303,14 +303,14 @@ mod tests {
     }
 
     /// A folder with both segments done.
-    fn filled() -> (CrashStorage, Vec<Done<Partial>>) {
+    fn filled() -> (CrashStorage, Vec<FinishedRange<Partial>>) {
         let storage = CrashStorage::new();
         let workdir = Workdir::start(&storage, &plan(9)).unwrap();
         let done = [FIRST, SECOND].map(|range| {
             let runs = vec![vec![3; 100], vec![range.start as u8; 20], vec![]];
             let finished = FinishedSegment { partial: finished(range), runs };
-            let uncut = |_, run: &[u8]| Index::cut(run, 64, |_| None);
-            let mut done = Done::held(range, finished, SwiftSync::RUNS, uncut);
+            let uncut = |_, run: &[u8]| RunIndex::cut(run, 64, |_| None);
+            let mut done = FinishedRange::held(range, finished, SwiftSync::RUNS, uncut);
             assert_eq!(*workdir.read_run(hints_of(&done)).unwrap(), [range.start as u8; 20]);
             assert_eq!(done.held_bytes(), 120);
             workdir.store(std::slice::from_mut(&mut done)).unwrap();
@@ -320,7 +320,7 @@ mod tests {
         (storage.clone(), done.to_vec())
     }
 
-    fn hints_of(done: &Done<Partial>) -> &RunInfo {
+    fn hints_of(done: &FinishedRange<Partial>) -> &RunInfo {
         done.run(RunKind::Hints).unwrap()
     }
 
@@ -329,7 +329,7 @@ mod tests {
         [RunKind::Coins, RunKind::Hints].map(|kind| run_name(range, kind))
     }
 
-    fn resumed(storage: &CrashStorage, plan: &Plan) -> Vec<Done<Partial>> {
+    fn resumed(storage: &CrashStorage, plan: &Plan) -> Vec<FinishedRange<Partial>> {
         Workdir::resume::<SwiftSync>(storage, plan).unwrap().1
     }
 
@@ -398,9 +398,9 @@ mod tests {
         let (storage, done) = filled();
         drop(storage);
         let id = sha256(&plan(9).to_bytes());
-        let decode = |bytes: &[u8]| Done::from_bytes(bytes, &id, FIRST, SwiftSync::RUNS);
+        let decode = |bytes: &[u8]| FinishedRange::from_bytes(bytes, &id, FIRST, SwiftSync::RUNS);
         for partial in [done[1].partial.clone(), finished(HeightRange::new(1, 4))] {
-            let lying = Done { partial, ..done[0].clone() };
+            let lying = FinishedRange { partial, ..done[0].clone() };
             assert_eq!(decode(&lying.to_bytes(&id)), None);
         }
         assert_eq!(decode(&done[0].to_bytes(&id)), Some(done[0].clone()));
@@ -460,12 +460,12 @@ mod tests {
         let mut plan = plan(9);
         plan.identity.stop = 24;
         plan.segments = (0..6).map(|at| HeightRange::new(4 * at + 1, 4 * at + 5)).collect();
-        let held = || -> Vec<Done<Partial>> {
+        let held = || -> Vec<FinishedRange<Partial>> {
             let held = |range: &HeightRange| {
                 let runs = vec![vec![3; 100], vec![range.start as u8; 20], vec![]];
                 let finished = FinishedSegment { partial: finished(*range), runs };
-                let uncut = |_, run: &[u8]| Index::cut(run, 64, |_| None);
-                Done::held(*range, finished, SwiftSync::RUNS, uncut)
+                let uncut = |_, run: &[u8]| RunIndex::cut(run, 64, |_| None);
+                FinishedRange::held(*range, finished, SwiftSync::RUNS, uncut)
             };
             plan.segments.iter().map(held).collect()
         };
@@ -495,7 +495,7 @@ mod tests {
             assert_eq!(resumed(&storage.durable_image(), &plan), done);
         }
         // Wherever the power goes: what counts then is whole.
-        let whole = |done: &Done<Partial>, workdir: &Workdir<'_>| {
+        let whole = |done: &FinishedRange<Partial>, workdir: &Workdir<'_>| {
             let run = workdir.read_run(hints_of(done)).unwrap().to_vec();
             assert_eq!(run, [done.range.start as u8; 20]);
             let coins = done.run(RunKind::Coins).unwrap();

@@ -3,7 +3,7 @@
 use crate::in_work::{InWork, lock};
 use crate::link::{Link, away, last};
 use crate::names;
-use apus_jobs::{JobCopy, JobKey, Lease, ObjectPart, ObjectRef, QueueError, RunId};
+use apus_jobs::{JobCopy, JobKey, JobLease, ObjectPart, ObjectRef, QueueError, RunId};
 use async_nats::jetstream::message::{AckKind, Acker, Message};
 use async_nats::jetstream::stream::Stream;
 use bytes::Bytes;
@@ -107,7 +107,7 @@ impl Drop for Leased<'_> {
     }
 }
 
-impl Lease for Leased<'_> {
+impl JobLease for Leased<'_> {
     fn message(&self) -> &[u8] {
         &self.message
     }

@@ -8,7 +8,7 @@ use crate::lease::{Leased, Place};
 use crate::link::{Link, away, from};
 use crate::names;
 use crate::options::{LinkError, LinkOptions};
-use apus_jobs::{Jobs, ObjectRef, Offer, QueueError, RunId, rest_of_passed_on};
+use apus_jobs::{JobOffer, Jobs, ObjectRef, QueueError, RunId, rest_of_passed_on};
 use async_nats::Subscriber;
 use async_nats::jetstream::consumer::{Consumer, pull};
 use async_nats::jetstream::message::{AckKind, Message};
@@ -239,14 +239,14 @@ impl JoinedRun<'_> {
     }
 
     /// A job that the run's coordinator put; any other one goes.
-    async fn offer(&self, message: Message) -> Result<Offer<'_>, QueueError> {
+    async fn offer(&self, message: Message) -> Result<JobOffer<'_>, QueueError> {
         match self.place.link.key.open(&message.subject, &message.payload) {
-            Ok(job) => Ok(Offer::Job(Box::new(Leased::new(&self.place, message, job)))),
+            Ok(job) => Ok(JobOffer::Job(Box::new(Leased::new(&self.place, message, job)))),
             Err(why) => {
                 let what = format!("a job of run {} is passed over: {why}", self.place.run);
                 self.worker.strange().add(what);
                 message.ack_with(AckKind::Term).await.map_err(away)?;
-                Ok(Offer::Nothing)
+                Ok(JobOffer::Nothing)
             }
         }
     }
@@ -269,14 +269,14 @@ impl JoinedRun<'_> {
         self.place.is_over().await
     }
 
-    async fn next(&self, wait: Duration) -> Result<Option<Offer<'_>>, QueueError> {
+    async fn next(&self, wait: Duration) -> Result<Option<JobOffer<'_>>, QueueError> {
         let _waiting = Waiting::begin(&self.place.doing);
         let batch = self.consumer.batch().max_messages(1).expires(wait).messages();
         let mut batch = batch.await.map_err(away)?;
         match batch.next().await {
             Some(Ok(message)) if self.is_for_others(&message) => {
                 message.ack_with(AckKind::Nak(Some(rest_of_passed_on()))).await.map_err(away)?;
-                Ok(Some(Offer::Nothing))
+                Ok(Some(JobOffer::Nothing))
             }
             Some(Ok(message)) => self.offer(message).await.map(Some),
             Some(Err(error)) => Err(away(error)),
@@ -314,25 +314,25 @@ impl Jobs for JoinedRun<'_> {
         self.place.link.object(&self.place.run, of)
     }
 
-    fn take(&self, wait: Duration) -> Result<Offer<'_>, QueueError> {
+    fn take(&self, wait: Duration) -> Result<JobOffer<'_>, QueueError> {
         if self.leave() {
-            return Ok(Offer::Over);
+            return Ok(JobOffer::Over);
         }
         self.place.link.wait(async {
             // A request to a server that went away is answered by none.
             let next = tokio::time::timeout(wait + Duration::from_secs(2), self.next(wait)).await;
             match next {
                 Ok(Ok(Some(offer))) => Ok(offer),
-                Ok(Ok(None)) if self.has_ended(false).await? => Ok(Offer::Over),
-                Ok(Ok(None)) => Ok(Offer::Nothing),
+                Ok(Ok(None)) if self.has_ended(false).await? => Ok(JobOffer::Over),
+                Ok(Ok(None)) => Ok(JobOffer::Nothing),
                 // The stream of a run that has ended is gone.
                 Ok(Err(error)) => match self.has_ended(true).await? {
-                    true => Ok(Offer::Over),
+                    true => Ok(JobOffer::Over),
                     false => Err(error),
                 },
                 Err(_) => match self.has_ended(true).await? {
-                    true => Ok(Offer::Over),
-                    false => Ok(Offer::Nothing),
+                    true => Ok(JobOffer::Over),
+                    false => Ok(JobOffer::Nothing),
                 },
             }
         })

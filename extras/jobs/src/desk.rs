@@ -9,17 +9,18 @@ mod troubles;
 use crate::error::{ClusterError, QueueError};
 use crate::job::{JobCopy, JobKey, JobStep};
 use crate::queue::{
-    Answer, AnswerBytes, AnswerKind, JobMessage, JobQueue, ObjectRef, Patience, RunId, WireError,
+    AnswerBytes, AnswerKind, JobAnswer, JobMessage, JobQueue, ObjectRef, QueuePatience, RunId,
+    WireError,
 };
 use crate::warning::ClusterWarning;
-use ahead::{Ahead, Coming, Fetched, Fetchers};
+use ahead::{AnswersAhead, Coming, Fetched, Fetchers};
 use apus_sync::engines::pass::Work;
 use apus_sync::error::SyncError;
 use apus_sync::progress::{Event, PROGRESS_INTERVAL, Worker, Workers};
 use apus_sync::request::Request;
 use apus_sync::source::ChainSource;
 use audit::Audits;
-use slow::Pace;
+use slow::JobPace;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -98,13 +99,13 @@ pub(crate) struct Desk<'d> {
     /// What counts already. Such a job is out once more where what it left was lost.
     counted: BTreeMap<JobKey, CountedAnswer>,
     /// Answers that came and were not looked at.
-    ahead: Ahead,
+    ahead: AnswersAhead,
     /// Answers to jobs that were not put by this start yet.
     early: BTreeMap<JobKey, AnswerBytes>,
     /// What is done twice.
     audits: Audits,
     /// How long jobs of the step take.
-    pace: Pace,
+    pace: JobPace,
     /// Which job left an object that others need.
     left: HashMap<[u8; 32], JobKey>,
     /// The lowest job of the step that failed.
@@ -141,10 +142,10 @@ impl<'d> Desk<'d> {
             todo: VecDeque::new(),
             out: BTreeMap::new(),
             counted: BTreeMap::new(),
-            ahead: Ahead::default(),
+            ahead: AnswersAhead::default(),
             early: BTreeMap::new(),
             audits: Audits::default(),
-            pace: Pace::default(),
+            pace: JobPace::default(),
             left: HashMap::new(),
             failure: None,
             troubles: BTreeMap::new(),
@@ -175,7 +176,7 @@ impl<'d> Desk<'d> {
         take: &mut TakeAnswer<'_, T>,
     ) -> Result<Option<JobFailure>, SyncError> {
         self.todo.extend(jobs);
-        self.pace = Pace::default();
+        self.pace = JobPace::default();
         let (queue, request) = (self.queue, self.request);
         std::thread::scope(|scope| {
             // Its threads end with it, and all of this with them, should something here panic as well.
@@ -342,7 +343,7 @@ impl<'d> Desk<'d> {
             return Ok(None);
         };
         self.moved = Instant::now();
-        let answer = match Answer::from_bytes(&bytes.message, self.run) {
+        let answer = match JobAnswer::from_bytes(&bytes.message, self.run) {
             Ok(answer) if (answer.key, answer.input) == (key, input) => answer,
             Ok(answer) => {
                 let why = WireError::OtherJob { what: "the answer" }.to_string();
@@ -370,7 +371,7 @@ impl<'d> Desk<'d> {
 
     /// Keeps an answer until its job is put. One that does not answer it is of no use then.
     fn keep(&mut self, bytes: AnswerBytes) -> Result<(), SyncError> {
-        let answer = Answer::from_bytes(&bytes.message, self.run).map(|answer| answer.kind);
+        let answer = JobAnswer::from_bytes(&bytes.message, self.run).map(|answer| answer.kind);
         if let Ok(AnswerKind::Trouble(_) | AnswerKind::Lost { .. }) = answer {
             return self.ask(|| self.queue.forget(&bytes));
         }
@@ -486,7 +487,7 @@ struct JobReport {
     busy: Duration,
 }
 
-pub(super) fn patience<'a>(request: &Request<'a>) -> Patience<'a> {
+pub(super) fn patience<'a>(request: &Request<'a>) -> QueuePatience<'a> {
     let (observer, interrupt) = (request.env.observer, request.env.interrupt);
-    Patience { longest: QUEUE_AWAY_MAX, observer, interrupt }
+    QueuePatience { longest: QUEUE_AWAY_MAX, observer, interrupt }
 }

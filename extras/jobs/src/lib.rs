@@ -16,7 +16,7 @@ mod worker;
 pub use error::{ClusterError, QueueError, RemoteError, RemoteKind};
 pub use job::{JobCopy, JobKey, JobStep};
 pub use queue::{
-    AnswerBytes, JobQueue, Jobs, Lease, ObjectPart, ObjectRef, Offer, RunDescription, RunId,
+    AnswerBytes, JobLease, JobOffer, JobQueue, Jobs, ObjectPart, ObjectRef, RunDescription, RunId,
     WIRE_VERSION, WireError, WorkerSeen, describe_run, reads_as_sent, rest_of_passed_on,
 };
 pub use remote::SharedQueue;

@@ -16,7 +16,7 @@ mod slices;
 
 use crate::remote::SharedQueue;
 use apus_sync::engines::mergesync::{
-    SharedResult, WalkOutcome, Work, fingerprint_key, hash_beside,
+    MergeWork, SharedResult, WalkOutcome, fingerprint_key, hash_beside,
 };
 
 use crate::desk::Answered;
@@ -34,13 +34,13 @@ use apus_sync::engines::mergesync::Gather;
 use apus_sync::engines::pass::{Counts, PartialResult, Pass};
 use apus_sync::error::{InvalidBlock, IoError, SyncError};
 use apus_sync::progress::{Event, Phase, Progress};
-use apus_sync::request::{Request, Scripts};
+use apus_sync::request::{Request, ScriptCounts};
 use apus_sync::supply::total;
 use apus_sync::workdir::Workdir;
 use apus_sync::workdir::plan::Plan;
 use apus_utreexo::{Fragment, Roots};
-use keeping::{Keeping, UndoFile};
-use parts::{Parts, told_before};
+use keeping::{DatadirKeeping, UndoFile};
+use parts::{JoinParts, told_before};
 use pieces::Gathered;
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ const SEGMENTS_AT_ONCE: usize = 512;
 
 /// Does a run up to the last block of its plan.
 pub(crate) fn run(
-    work: &Work<'_>,
+    work: &MergeWork<'_>,
     of: &SharedQueue<'_>,
     workdir: &Workdir<'_>,
     plan: &Plan,
@@ -78,7 +78,7 @@ pub(crate) fn run(
 }
 
 struct MergeSteps<'s> {
-    work: &'s Work<'s>,
+    work: &'s MergeWork<'s>,
     queue: &'s dyn JobQueue,
     plan: &'s Plan,
     desk: Desk<'s>,
@@ -95,17 +95,17 @@ impl MergeSteps<'_> {
         let counts = self.counts()?;
         let parts = self.join(segments)?;
         let (request, coins) = (self.work.request, parts.joined.coins.clone());
-        let mut keeping = Keeping::start(self.work, self.queue, self.plan)?;
+        let mut keeping = DatadirKeeping::start(self.work, self.queue, self.plan)?;
         let connect = || self.connect(segments, &parts, keeping.as_mut());
         let (connected, hashed) = hash_beside(request, coins, connect)?;
         let fragments = match connected {
             ConnectOutcome::Failed((_, error)) => return Err(error),
             ConnectOutcome::Passed(fragments) => fragments,
         };
-        let with_blocks = keeping.map(Keeping::end).transpose()?;
+        let with_blocks = keeping.map(DatadirKeeping::end).transpose()?;
         let roots = self.plan.identity.leaves.then(|| roots_of(&fragments)).transpose()?;
         let (end, assumed) = (self.plan.last(), self.plan.identity.assumed);
-        let scripts = Scripts { run: u64::from(end - assumed), assumed: u64::from(assumed) };
+        let scripts = ScriptCounts { run: u64::from(end - assumed), assumed: u64::from(assumed) };
         let judged = WalkOutcome { scripts, hashed, with_blocks };
         Ok(SharedResult { joined: parts.joined, counts, judged, roots })
     }
@@ -200,8 +200,8 @@ impl MergeSteps<'_> {
     fn connect(
         &mut self,
         segments: &[HeightRange],
-        parts: &Parts<'_>,
-        mut keeping: Option<&mut Keeping<'_>>,
+        parts: &JoinParts<'_>,
+        mut keeping: Option<&mut DatadirKeeping<'_>>,
     ) -> Result<ConnectOutcome, SyncError> {
         let (request, source) = (self.work.request, self.work.dir);
         request.env.observer.event(Event::Started(Phase::Connect));

@@ -2,9 +2,9 @@
 //! segments are done, and what is sent between them.
 //!
 //! A queue carries bytes and knows heights; what the bytes mean is here ([`RunSpec`], [`JobMessage`],
-//! [`Answer`], [`hints`], [`proven`], [`SegmentResult`]), so that a queue can be any. Messages are small. What is large is an
+//! [`JobAnswer`], [`hints`], [`proven`], [`SegmentResult`]), so that a queue can be any. Messages are small. What is large is an
 //! object, which goes by another way and is named by its digest. Each call of a queue is one try: what waits for
-//! a server that is away, and for how long, is the caller's business ([`Patience`]).
+//! a server that is away, and for how long, is the caller's business ([`QueuePatience`]).
 //!
 //! Formats: `docs/formats/cluster-wire.md`.
 
@@ -22,18 +22,18 @@ mod undo;
 mod wire;
 
 pub use any::reads_as_sent;
-pub(crate) use found::{Found, FoundPart, FoundSlice};
-pub(crate) use message::{Answer, AnswerKind, JobMessage};
+pub(crate) use found::{FoundPart, FoundSlice, JoinFound};
+pub(crate) use message::{AnswerKind, JobAnswer, JobMessage};
 pub use passed_on::rest_of_passed_on;
-pub(crate) use patience::Patience;
+pub(crate) use patience::QueuePatience;
 pub(crate) use result::SegmentResult;
 pub(crate) use shuffle::{
-    ConnectDone, ConnectTold, ForestTold, GatherDone, JoinDone, JoinSource, JoinTold, Piece,
+    ConnectDone, ConnectTold, ForestTold, GatherDone, JoinDone, JoinSource, JoinTold, RecordPiece,
     RunObjects, Sent, Slice, nothing_told,
 };
 pub(crate) use spec::{PassKind, RunSpec};
 pub use spec::{RunDescription, RunId, describe_run};
-pub(crate) use undo::UndoRecord;
+pub(crate) use undo::SentUndo;
 pub(crate) use wire::digest;
 pub use wire::{ObjectPart, ObjectRef, WIRE_VERSION, WireError};
 
@@ -55,7 +55,7 @@ pub trait JobQueue: Sync {
     /// Gets an object, which is what its name says.
     fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError>;
 
-    /// Gets some bytes of each of these objects, in this order, as a machine at a job does ([`Lease::object_parts`]).
+    /// Gets some bytes of each of these objects, in this order, as a machine at a job does ([`JobLease::object_parts`]).
     fn object_parts(&self, parts: &[ObjectPart]) -> Result<Vec<Vec<u8>>, (usize, QueueError)>;
 
     /// Puts a job, unless it is there as such a copy.
@@ -135,13 +135,13 @@ pub trait Jobs: Sync {
     fn object(&self, of: &ObjectRef) -> Result<Vec<u8>, QueueError>;
 
     /// A job, if one comes in time.
-    fn take(&self, wait: Duration) -> Result<Offer<'_>, QueueError>;
+    fn take(&self, wait: Duration) -> Result<JobOffer<'_>, QueueError>;
 }
 
 /// What a machine is offered.
-pub enum Offer<'a> {
+pub enum JobOffer<'a> {
     /// A job.
-    Job(Box<dyn Lease + 'a>),
+    Job(Box<dyn JobLease + 'a>),
     /// Nothing now.
     Nothing,
     /// The run has ended.
@@ -150,7 +150,7 @@ pub enum Offer<'a> {
 
 /// A job that this machine has, as long as it gives signs of life. Dropped, it goes to another one when
 /// these are missed.
-pub trait Lease: Send + Sync {
+pub trait JobLease: Send + Sync {
     /// The message.
     fn message(&self) -> &[u8];
 

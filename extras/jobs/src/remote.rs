@@ -22,7 +22,7 @@ use apus_sync::request::Request;
 use apus_sync::runs::index_of;
 use apus_sync::source::GivenBlocks;
 use apus_sync::supply::weight_of;
-use apus_sync::workdir::Done;
+use apus_sync::workdir::FinishedRange;
 use apus_sync::workdir::Workdir;
 use apus_sync::workdir::plan::Plan;
 use apus_sync::{Machines, RootsAround, Segments};
@@ -75,7 +75,7 @@ impl Machines for SharedQueue<'_> {
 
     fn merge(
         &self,
-        work: &engine::Work<'_>,
+        work: &engine::MergeWork<'_>,
         workdir: &Workdir<'_>,
         plan: &Plan,
     ) -> Result<engine::SharedResult, SyncError> {
@@ -120,9 +120,9 @@ fn hand_out<R: PartialResult>(
         let range = key.range;
         let finished = SegmentResult::read(bytes, run, range, runs.len());
         let finished = finished.map_err(|error| Useless::Result(error.to_string()))?;
-        Ok(Done::held(range, finished, runs, index_of))
+        Ok(FinishedRange::held(range, finished, runs, index_of))
     };
-    let mut take = |done: Option<Done<R>>| {
+    let mut take = |done: Option<FinishedRange<R>>| {
         if let Some(done) = &done {
             counters.add(done.partial.done());
             counters.finished(&done.partial);

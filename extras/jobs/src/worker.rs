@@ -15,7 +15,7 @@ mod segments;
 
 use crate::error::ClusterError;
 use crate::queue::{
-    JobMessage, Jobs, Lease, ObjectRef, Offer, PassKind, Patience, RunId, RunSpec, hints,
+    JobLease, JobMessage, JobOffer, Jobs, ObjectRef, PassKind, QueuePatience, RunId, RunSpec, hints,
 };
 use apus_chain::{ANY_TIME, HeaderChain, HeightRange, Params};
 use apus_engine::script::{ScriptPool, script_verifier};
@@ -29,12 +29,12 @@ use apus_sync::request::{ProofsInput, Request, Source, Task};
 use apus_sync::source::blocksdir::BlocksDir;
 use apus_sync::source::peers::Peers;
 use apus_sync::source::peers::network::NetworkOptions;
-use apus_sync::source::{ChainSource, Search};
+use apus_sync::source::{ChainSource, SearchOptions};
 use apus_sync::supply::{Supply, Walker};
 use joiner::Joiner;
 use one::{Failures, Left};
-use scratch::Scratch;
-use segments::Segments;
+use scratch::ScratchFolder;
+use segments::PassSegments;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
@@ -102,7 +102,7 @@ struct Hand<'h> {
     request: &'h WorkRequest<'h>,
     run: RunId,
     job: &'h JobMessage,
-    lease: &'h dyn Lease,
+    lease: &'h dyn JobLease,
     supply: &'h Supply<'h>,
     /// Objects that are put before the job is answered.
     held: Mutex<Vec<(ObjectRef, Arc<Vec<u8>>)>>,
@@ -170,7 +170,7 @@ pub fn work(request: &WorkRequest<'_>, jobs: &dyn Jobs) -> Result<WorkDone, Sync
             work_with(request, jobs, &spec, &dir)
         }
         WorkBlocks::Peers(options) => {
-            let scratch = Scratch::make(&request.scratch)?;
+            let scratch = ScratchFolder::make(&request.scratch)?;
             let folder = scratch.folder()?;
             let storage = folder.storage();
             let peers = Peers::start_with(options(params), headers.to_vec(), &storage)?;
@@ -209,9 +209,9 @@ fn work_with(
     // Each thread runs the scripts of the block that it takes.
     let scripts = || (assumed < last).then(|| ScriptPool::new(0)).transpose();
     match spec.pass {
-        PassKind::SwiftSync => all(&Segments { pass: &swiftsync, input: &read_hints }),
+        PassKind::SwiftSync => all(&PassSegments { pass: &swiftsync, input: &read_hints }),
         PassKind::Fully => {
-            let search = Search {
+            let search = SearchOptions {
                 threads: request.threads,
                 observer: request.observer,
                 interrupt: request.interrupt,
@@ -228,13 +228,13 @@ fn work_with(
             })?;
             let judge = JudgeByUndo { params, chain: dir.chain(), assumed, scripts: scripts()? };
             let pass = Fully { swiftsync, judge, undo: &*undo };
-            all(&Segments { pass: &pass, input: &read_hints })
+            all(&PassSegments { pass: &pass, input: &read_hints })
         }
         PassKind::Utreexo => {
             let proofs = ranges::open(request, identity.network, dir.chain())?;
             let pass = Utreexo::new(params, dir.chain(), assumed, scripts()?);
             let input = |told: &[u8], range| ranges::read(&*proofs, request, told, range);
-            all(&Segments { pass: &pass, input: &input })
+            all(&PassSegments { pass: &pass, input: &input })
         }
         PassKind::MergeSync | PassKind::MergeSyncKept => {
             let keeps = spec.pass == PassKind::MergeSyncKept;
@@ -268,9 +268,9 @@ fn chain_of(
     }
 }
 
-fn patience<'a>(request: &'a WorkRequest<'_>) -> Patience<'a> {
+fn patience<'a>(request: &'a WorkRequest<'_>) -> QueuePatience<'a> {
     let (observer, interrupt) = (request.observer, request.interrupt);
-    Patience { longest: QUEUE_AWAY_MAX, observer, interrupt }
+    QueuePatience { longest: QUEUE_AWAY_MAX, observer, interrupt }
 }
 
 /// How often it is looked whether the job before has been answered.
@@ -337,9 +337,11 @@ impl Working<'_> {
             || self.halt.load(Ordering::Relaxed) || self.request.interrupt.load(Ordering::Relaxed);
         while !stopped() {
             match patience(self.request).with(|| self.jobs.take(TAKE_WAIT))? {
-                Offer::Job(lease) => self.one(lease, &mut walker)?.into_iter().for_each(&mut *say),
-                Offer::Nothing => {}
-                Offer::Over => break,
+                JobOffer::Job(lease) => {
+                    self.one(lease, &mut walker)?.into_iter().for_each(&mut *say)
+                }
+                JobOffer::Nothing => {}
+                JobOffer::Over => break,
             }
         }
         Ok(())

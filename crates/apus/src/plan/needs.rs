@@ -9,7 +9,7 @@ use apus_chain::Network;
 use apus_datadir::free_bytes;
 use apus_datadir::snapshot::SnapshotHeader;
 use apus_sync::engines::swiftsync::hints::{HintsFile, HintsOptions};
-use apus_sync::{Memory, Warning, mergesync_disk_bytes};
+use apus_sync::{MemoryParts, Warning, mergesync_disk_bytes};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -238,7 +238,7 @@ impl Needs<'_> {
     /// Of the coins that the engine `utxo` spends, the share that it looks up in its store: as much as it has no
     /// memory for. Coins are spent soon, so it is less where a chain is long.
     pub(super) fn share_looked_up(&self) -> f64 {
-        let memory = Memory::with_files(self.memory_bytes, self.threads).coins_bytes;
+        let memory = MemoryParts::with_files(self.memory_bytes, self.threads).coins_bytes;
         let whole = self.set.coins.max(1).saturating_mul(CACHE_COIN);
         1.0 - (memory as f64 / whole as f64).min(1.0)
     }

@@ -1,7 +1,7 @@
 //! [`Answer`]: the line of JSON that a line is answered by. Fields: `docs/formats/submit.md`.
 
 use apus_chain::BlockHash;
-use apus_sync::chainman::{Outcome, Submission};
+use apus_sync::chainman::{Submission, SubmitOutcome};
 use serde::Serialize;
 
 /// One line of output.
@@ -37,11 +37,11 @@ impl Answer {
     /// The answer to a block.
     pub(super) fn block(submission: Submission, tip: BlockHash) -> Self {
         let (result, reason) = match submission.outcome {
-            Outcome::Accepted => ("accepted", None),
-            Outcome::Rejected { reason } => ("rejected", Some(reason)),
-            Outcome::Duplicate => ("duplicate", None),
-            Outcome::Inconclusive => ("inconclusive", None),
-            Outcome::Orphan => ("orphan", None),
+            SubmitOutcome::Accepted => ("accepted", None),
+            SubmitOutcome::Rejected { reason } => ("rejected", Some(reason)),
+            SubmitOutcome::Duplicate => ("duplicate", None),
+            SubmitOutcome::Inconclusive => ("inconclusive", None),
+            SubmitOutcome::Orphan => ("orphan", None),
         };
         let hash = submission.hash.map(|hash| hash.to_string());
         Self::Block { hash, result, reason, tip: tip.to_string() }

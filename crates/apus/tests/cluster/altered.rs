@@ -3,7 +3,7 @@
 use crate::world::World;
 use apus_cluster::{JoinedRun, LinkOptions, RunSeen, Worker};
 use apus_jobs::{
-    JobKey, Jobs, Lease, ObjectPart, ObjectRef, Offer, QueueError, WorkBlocks, WorkDone,
+    JobKey, JobLease, JobOffer, Jobs, ObjectPart, ObjectRef, QueueError, WorkBlocks, WorkDone,
     WorkRequest, work,
 };
 use apus_sync::{Silent, SyncError};
@@ -17,7 +17,7 @@ pub(crate) trait Alters: Sync {
     fn put(&self, _bytes: &mut [u8]) {}
 
     /// A job is about to be answered.
-    fn answer(&self, _lease: &dyn Lease, _key: JobKey) {}
+    fn answer(&self, _lease: &dyn JobLease, _key: JobKey) {}
 }
 
 /// Where queue and objects are.
@@ -83,7 +83,7 @@ struct Altered<'a> {
 }
 
 struct AlteredLease<'l> {
-    lease: Box<dyn Lease + 'l>,
+    lease: Box<dyn JobLease + 'l>,
     alters: &'l dyn Alters,
     /// Names of objects that were changed, with those that they have now.
     renamed: Mutex<Vec<[ObjectRef; 2]>>,
@@ -107,9 +107,9 @@ impl Jobs for Altered<'_> {
         self.joined.object(of)
     }
 
-    fn take(&self, wait: Duration) -> Result<Offer<'_>, QueueError> {
+    fn take(&self, wait: Duration) -> Result<JobOffer<'_>, QueueError> {
         Ok(match self.joined.take(wait)? {
-            Offer::Job(lease) => Offer::Job(Box::new(AlteredLease {
+            JobOffer::Job(lease) => JobOffer::Job(Box::new(AlteredLease {
                 lease,
                 alters: self.alters,
                 renamed: Mutex::default(),
@@ -119,7 +119,7 @@ impl Jobs for Altered<'_> {
     }
 }
 
-impl Lease for AlteredLease<'_> {
+impl JobLease for AlteredLease<'_> {
     fn message(&self) -> &[u8] {
         self.lease.message()
     }

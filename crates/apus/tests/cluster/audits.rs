@@ -4,7 +4,7 @@ use crate::altered::{Alters, beside, link, machine, newest};
 use crate::desk::REGTEST;
 use crate::world::World;
 use apus_cluster::{Coordinator, JoinedRun, Worker};
-use apus_jobs::{JobCopy, JobKey, JobQueue, Jobs, Lease, ObjectRef, Offer, RunId};
+use apus_jobs::{JobCopy, JobKey, JobLease, JobOffer, JobQueue, Jobs, ObjectRef, RunId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
@@ -55,7 +55,7 @@ struct Late {
 }
 
 impl Alters for Late {
-    fn answer(&self, lease: &dyn Lease, key: JobKey) {
+    fn answer(&self, lease: &dyn JobLease, key: JobKey) {
         if !self.has_job.swap(true, Ordering::Relaxed) {
             while !lease.is_answered(key).unwrap() && !lease.is_over() {
                 sleep(Duration::from_millis(10));
@@ -98,7 +98,7 @@ fn a_job_whose_answer_was_of_no_use_waits_for_no_machine() {
         let held = job_of(&first);
         // It is there, and so it is not put.
         coordinator.put_job(key, copy, b"job").unwrap();
-        assert!(matches!(second.take(Duration::from_millis(200)).unwrap(), Offer::Nothing));
+        assert!(matches!(second.take(Duration::from_millis(200)).unwrap(), JobOffer::Nothing));
         coordinator.put_job_anew(key, copy, b"job anew").unwrap();
         let anew = job_of(&second);
         assert_eq!((held.message(), anew.message()), (&b"job"[..], &b"job anew"[..]));
@@ -117,7 +117,7 @@ fn what_is_put_too_late_does_not_stay() {
     coordinator.open(&RunId::of(spec), spec).unwrap();
     let machine = machine(&world, "late");
     let joined = joined(&machine);
-    let ways: [fn(&dyn Lease); 3] = [
+    let ways: [fn(&dyn JobLease); 3] = [
         |lease| lease.answer(JobKey::join(0), b"done").unwrap(),
         |lease| lease.give_back(Duration::ZERO, Some((JobKey::join(1), b"lost"))).unwrap(),
         |lease| assert!(lease.is_over()),
@@ -142,9 +142,9 @@ fn joined(worker: &Worker) -> JoinedRun<'_> {
     worker.join(&newest(worker)).unwrap().unwrap()
 }
 
-fn job_of<'j>(joined: &'j JoinedRun<'_>) -> Box<dyn Lease + 'j> {
+fn job_of<'j>(joined: &'j JoinedRun<'_>) -> Box<dyn JobLease + 'j> {
     loop {
-        if let Offer::Job(lease) = joined.take(Duration::from_secs(1)).unwrap() {
+        if let JobOffer::Job(lease) = joined.take(Duration::from_secs(1)).unwrap() {
             return lease;
         }
     }

@@ -5,7 +5,7 @@ use crate::desk::MAIN;
 use crate::world::World;
 use apus_chain::HeightRange;
 use apus_cluster::{Coordinator, Worker};
-use apus_jobs::{AnswerBytes, JobCopy, JobKey, JobQueue, Jobs, Offer, RunId};
+use apus_jobs::{AnswerBytes, JobCopy, JobKey, JobOffer, JobQueue, Jobs, RunId};
 use std::time::{Duration, Instant};
 
 /// Waits until the coordinator has seen a sign of life from a machine that takes part in the newest run.
@@ -105,7 +105,7 @@ fn an_answer_is_forgotten_once_it_is_not_there() {
     let key = JobKey::blocks(HeightRange::new(1, 5));
     let answer = |text: &[u8]| {
         coordinator.put_job_anew(key, JobCopy::First, b"job").unwrap();
-        let Offer::Job(lease) = joined.take(Duration::from_secs(5)).unwrap() else { panic!() };
+        let JobOffer::Job(lease) = joined.take(Duration::from_secs(5)).unwrap() else { panic!() };
         lease.answer(key, text).unwrap();
         coordinator.answer(Duration::from_secs(5)).unwrap().unwrap()
     };

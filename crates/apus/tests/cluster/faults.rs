@@ -4,7 +4,7 @@ use crate::altered::{machine, newest};
 use crate::desk::MAIN;
 use crate::world::{Process, World};
 use apus_cluster::JoinedRun;
-use apus_jobs::{JobStep, Jobs, Lease, Offer};
+use apus_jobs::{JobLease, JobOffer, JobStep, Jobs};
 use apus_testkit::effort::rounds;
 use apus_testkit::rng::Rng;
 use std::thread::sleep;
@@ -110,10 +110,10 @@ fn killed_at_any_moment_the_join_comes_to_the_same_set() {
 }
 
 /// Takes a job of this step of a run, once there is one; others go back.
-fn held<'j>(joined: &'j JoinedRun<'_>, step: JobStep) -> Box<dyn Lease + 'j> {
+fn held<'j>(joined: &'j JoinedRun<'_>, step: JobStep) -> Box<dyn JobLease + 'j> {
     let name = [JobStep::Blocks, JobStep::Join, JobStep::Connect].iter().position(|it| *it == step);
     loop {
-        if let Offer::Job(lease) = joined.take(Duration::from_secs(1)).unwrap() {
+        if let JobOffer::Job(lease) = joined.take(Duration::from_secs(1)).unwrap() {
             if Some(usize::from(lease.message()[44])) == name {
                 return lease;
             }

@@ -4,7 +4,7 @@ use crate::altered::{link, machine, newest};
 use crate::desk::REGTEST;
 use crate::world::World;
 use apus_cluster::{ClusterKey, Coordinator, LinkOptions, Worker};
-use apus_jobs::{JobQueue, Jobs, Offer, RunId};
+use apus_jobs::{JobOffer, JobQueue, Jobs, RunId};
 use apus_testkit::nats::Outsider;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
@@ -71,7 +71,7 @@ fn what_is_under_another_key_is_passed_over() {
     let joined = worker.join(&newest(&worker)).unwrap().unwrap();
     let mut outsider = Outsider::connect(&world.server);
     outsider.ask(&format!("apus.job.{of}.join-5-6"), b"do it");
-    assert!(matches!(joined.take(Duration::from_secs(5)).unwrap(), Offer::Nothing));
+    assert!(matches!(joined.take(Duration::from_secs(5)).unwrap(), JobOffer::Nothing));
     let told = worker.passed_over();
     assert!(told[0].starts_with("a job of run ") && told.len() == 1, "{told:?}");
     world.environment = vec![("APUS_CLUSTER_KEY".to_owned(), "4c".repeat(32))];

@@ -6,7 +6,7 @@ use crate::desk::{Desk, MAIN, REGTEST};
 use crate::world::{Process, World, told};
 use apus_chain::HeightRange;
 use apus_cluster::{Coordinator, Worker};
-use apus_jobs::{JobKey, JobQueue, Jobs, Lease, ObjectRef, Offer, RunId, WIRE_VERSION};
+use apus_jobs::{JobKey, JobLease, JobOffer, JobQueue, Jobs, ObjectRef, RunId, WIRE_VERSION};
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{BlockPlan, ChainBuilder, Shape};
 use bitcoin::{Amount, ScriptBuf, TxOut};
@@ -119,10 +119,10 @@ fn a_block_that_three_machines_lack_ends_the_run_until_one_has_it() {
 }
 
 /// Takes a job of the run and answers it by `answer`, of the job's message.
-fn answer_by(worker: &Worker, answer: impl Fn(&dyn Lease) -> Vec<u8>) -> JobKey {
+fn answer_by(worker: &Worker, answer: impl Fn(&dyn JobLease) -> Vec<u8>) -> JobKey {
     let joined = worker.join(&newest(worker)).unwrap().unwrap();
     loop {
-        if let Offer::Job(lease) = joined.take(Duration::from_secs(1)).unwrap() {
+        if let JobOffer::Job(lease) = joined.take(Duration::from_secs(1)).unwrap() {
             let number =
                 |at: usize| u32::from_le_bytes(*lease.message()[at..].first_chunk().unwrap());
             let key = JobKey::blocks(HeightRange::new(number(45), number(49)));
@@ -145,7 +145,7 @@ fn done(job: &[u8], object: &[u8]) -> Vec<u8> {
 
 #[test]
 fn results_that_do_not_fit_are_refused_by_name_and_done_again() {
-    type Lie = fn(&dyn Lease) -> Vec<u8>;
+    type Lie = fn(&dyn JobLease) -> Vec<u8>;
     let newer =
         format!("the answer is of version {NEWER}, and this program speaks version {WIRE_VERSION}");
     let lies: [(Lie, &str); 5] = [

@@ -48,7 +48,7 @@ impl From<ScriptError> for Refusal {
 /// The interpreter of this build, for whole transactions.
 #[cfg(feature = "kernel")]
 pub fn interpreter() -> Result<Arc<dyn Interpreter>, NoInterpreter> {
-    Ok(Arc::new(super::kernel::Kernel))
+    Ok(Arc::new(super::kernel::KernelInterpreter))
 }
 
 /// The interpreter of this build: there is none.

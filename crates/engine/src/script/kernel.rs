@@ -1,11 +1,11 @@
-//! [`Kernel`]: Bitcoin Core's interpreter, out of its kernel library.
+//! [`KernelInterpreter`]: Bitcoin Core's interpreter, out of its kernel library.
 //!
 //! Its answer is the verdict, as it stands. What it cannot be asked (an input that is not there,
 //! flags that make no sense, outputs that are missing) is an error of setup and never a verdict.
 
 use super::error_text::error_text;
 use super::interpreter::{Interpreter, PreparedTx, Refusal};
-use super::verify::{Spent, Tx};
+use super::verify::{KernelTx, SpentOutput};
 use crate::coin::CoinBytes;
 use apus_chain::{
     ScriptError, ScriptVerifier, VERIFY_CHECKLOCKTIMEVERIFY, VERIFY_CHECKSEQUENCEVERIFY,
@@ -22,9 +22,9 @@ const VERIFY_ALL: u32 = VERIFY_P2SH
     | VERIFY_TAPROOT;
 
 /// Bitcoin Core's interpreter.
-pub(super) struct Kernel;
+pub(super) struct KernelInterpreter;
 
-impl Interpreter for Kernel {
+impl Interpreter for KernelInterpreter {
     fn prepare(&self, raw: &[u8], spent: &[CoinBytes]) -> Result<Box<dyn PreparedTx>, ScriptError> {
         let mut tx = read(raw)?;
         let (inputs, count) = (tx.inputs(), spent.len());
@@ -45,7 +45,7 @@ impl Interpreter for Kernel {
     }
 }
 
-impl ScriptVerifier for Kernel {
+impl ScriptVerifier for KernelInterpreter {
     /// The output spent is known for this input alone, so that taproot's rules, which look at the
     /// outputs of all, can be asked for where there is only one.
     fn verify(
@@ -68,7 +68,7 @@ impl ScriptVerifier for Kernel {
 
 /// A transaction in the interpreter's hands, with the coins that it spends.
 struct KernelTx {
-    tx: Tx,
+    tx: KernelTx,
     spent: Vec<CoinBytes>,
 }
 
@@ -83,11 +83,11 @@ impl PreparedTx for KernelTx {
     }
 }
 
-fn read(raw: &[u8]) -> Result<Tx, ScriptError> {
-    Tx::read(raw).ok_or_else(|| setup("the transaction cannot be read"))
+fn read(raw: &[u8]) -> Result<KernelTx, ScriptError> {
+    KernelTx::read(raw).ok_or_else(|| setup("the transaction cannot be read"))
 }
 
-fn share(tx: &mut Tx, spent: &[Spent<'_>]) -> Result<(), ScriptError> {
+fn share(tx: &mut KernelTx, spent: &[SpentOutput<'_>]) -> Result<(), ScriptError> {
     let shared = tx.share(spent);
     shared.then_some(()).ok_or_else(|| setup("memory for what the inputs share is not there"))
 }
@@ -98,13 +98,13 @@ fn is_taproot(script: &[u8]) -> bool {
     matches!(script, [0x51, 32, program @ ..] if program.len() == 32)
 }
 
-fn output(script: &[u8], amount: u64) -> Result<Spent<'_>, ScriptError> {
+fn output(script: &[u8], amount: u64) -> Result<SpentOutput<'_>, ScriptError> {
     let amount = i64::try_from(amount)
         .map_err(|_| ScriptError::Setup(format!("{amount} satoshi is no amount")))?;
-    Ok(Spent::new(script, amount))
+    Ok(SpentOutput::new(script, amount))
 }
 
-fn run(tx: &Tx, input: usize, spent: Spent<'_>, flags: u32) -> Result<(), Refusal> {
+fn run(tx: &KernelTx, input: usize, spent: SpentOutput<'_>, flags: u32) -> Result<(), Refusal> {
     if input >= tx.inputs() {
         return Err(setup("there is no such input").into());
     }

@@ -19,7 +19,7 @@ pub use work::{RawBlock, RawTx};
 
 use super::interpreter::{Interpreter, NoInterpreter, interpreter};
 use apus_chain::ScriptError;
-use queue::Queue;
+use queue::ScriptQueue;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -74,7 +74,7 @@ impl ScriptFailure {
 /// Threads that do nothing else. Dropping it ends them, each after the piece of work at hand; what
 /// is left of a batch is then done by the caller that waits for its verdict.
 pub struct ScriptPool {
-    queue: Arc<Queue>,
+    queue: Arc<ScriptQueue>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -90,7 +90,7 @@ impl ScriptPool {
         threads: usize,
         interpreter: Arc<dyn Interpreter>,
     ) -> Result<Self, ScriptPoolError> {
-        let mut pool = Self { queue: Arc::new(Queue::new(interpreter)), threads: Vec::new() };
+        let mut pool = Self { queue: Arc::new(ScriptQueue::new(interpreter)), threads: Vec::new() };
         for number in 1..=threads {
             let queue = Arc::clone(&pool.queue);
             let thread = std::thread::Builder::new()

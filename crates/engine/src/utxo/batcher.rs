@@ -39,8 +39,8 @@ pub use store::BatchedStore;
 use super::store::{CoinsStore, StoreError};
 use crate::coin::CoinBytes;
 use apus_chain::{MAX_SCRIPT_SIZE, OutPoint};
-use batch::{Portion, Request};
-use queue::{Cut, Limits, Queue};
+use batch::{LookUpRequest, Portion};
+use queue::{BatchLimits, Cut, LookUpQueue};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -117,7 +117,7 @@ struct BatcherShared {
 }
 
 struct BatcherState {
-    queue: Queue<Portion>,
+    queue: LookUpQueue<Portion>,
     /// Batches under way that failed and are to be tried again.
     later: Vec<Later>,
     stats: BatcherStats,
@@ -171,14 +171,14 @@ impl Batcher {
         let (size, in_flight) = (options.size.max(1), options.batches_max());
         let at_once = store.batches_at_once().clamp(1, in_flight);
         let threads = in_flight.div_ceil(at_once).max(THREADS_MIN).min(in_flight);
-        let limits = Limits {
+        let limits = BatchLimits {
             size,
             deadline: options.deadline,
             // As many again wait as are under way: no thread runs out of work.
             waiting_max: size.saturating_mul(in_flight),
         };
         let state = BatcherState {
-            queue: Queue::new(limits),
+            queue: LookUpQueue::new(limits),
             later: Vec::new(),
             stats: BatcherStats::default(),
             waiting_for_room: 0,
@@ -250,7 +250,7 @@ pub struct Producer {
 impl Producer {
     /// Hands in what is wanted. Waits only where too much waits already.
     pub fn submit(&mut self, wanted: &[OutPoint]) -> Result<Ticket, StoreError> {
-        let request = Request::new(wanted);
+        let request = LookUpRequest::new(wanted);
         let ticket = Ticket { shared: Arc::clone(&self.shared), request: Arc::clone(&request) };
         // What is not handed in is answered as it goes, so that the ticket's number comes out.
         let mut rest = Portion::all(&request);
@@ -322,7 +322,7 @@ impl Drop for Producer {
 #[must_use = "the coins are taken by it"]
 pub struct Ticket {
     shared: Arc<BatcherShared>,
-    request: Arc<Request>,
+    request: Arc<LookUpRequest>,
 }
 
 impl Ticket {

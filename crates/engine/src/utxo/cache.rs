@@ -59,10 +59,10 @@ use super::view::{CoinsView, known_or_below};
 use crate::coin::CoinBytes;
 use crate::connect::{CoinChange, CoinsDelta};
 use apus_chain::{Height, KnownBlock, OutPoint};
-use flush::{Flusher, Job};
+use flush::{FlushJob, Flusher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use table::{SORT_BYTES, Table};
+use table::{CacheTable, SORT_BYTES};
 
 /// The least memory with which no block, however large, takes the cache beyond its bound. With less
 /// it works and is beyond it at times.
@@ -80,8 +80,8 @@ struct Shard {
 
 #[derive(Default)]
 struct Generations {
-    young: Table,
-    old: Option<Arc<Table>>,
+    young: CacheTable,
+    old: Option<Arc<CacheTable>>,
 }
 
 /// For applying blocks and freezing generations, which one thread at a time does.
@@ -236,7 +236,7 @@ impl CoinsCache {
             FlushWriter { old_from: 0, flush_bytes: largest * SORT_BYTES + undo_bytes as u64 };
         let bytes = self.young_bytes.swap(0, Ordering::Relaxed);
         self.old_bytes.store(bytes, Ordering::Relaxed);
-        self.flusher.start(Job { tables, tip, undo, undo_from })
+        self.flusher.start(FlushJob { tables, tip, undo, undo_from })
     }
 
     /// Waits for the flush under way and tells how it ended. One that failed is reported once, here

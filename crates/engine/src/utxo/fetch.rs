@@ -21,8 +21,8 @@ use super::store::StoreError;
 use super::view::CoinsView;
 use crate::coin::CoinBytes;
 use apus_chain::OutPoint;
-use job::{Ahead, Job};
-use pace::Pace;
+use job::{FetchAhead, FetchJob};
+use pace::FetchPace;
 use pool::Pool;
 use std::io;
 use std::ops::Range;
@@ -39,7 +39,7 @@ impl PrevoutFetcher {
     /// Starts the threads. Without any, each coin is looked up by the thread that takes it. They stop
     /// fetching while coins that were not taken yet take `ahead_bytes` beside a place for each input.
     pub fn new(threads: usize, ahead_bytes: u64) -> io::Result<Self> {
-        let pool = Arc::new(Pool::new(threads, Ahead::new(ahead_bytes)));
+        let pool = Arc::new(Pool::new(threads, FetchAhead::new(ahead_bytes)));
         let mut fetcher = Self { pool, threads: Vec::new() };
         for number in 0..threads {
             let pool = Arc::clone(&fetcher.pool);
@@ -60,11 +60,18 @@ impl PrevoutFetcher {
     ///
     /// Of several fetchings the one that was started first is served first.
     pub fn start(&self, view: Arc<dyn CoinsView>, wanted: Vec<OutPoint>) -> Fetching {
-        let job = Arc::new(Job::new(view, wanted, Arc::clone(&self.pool.ahead)));
+        let job = Arc::new(FetchJob::new(view, wanted, Arc::clone(&self.pool.ahead)));
         if self.threads.is_empty() {
             // No other thread knows of it, so all of it is this thread's.
             let mine = 0..job.wanted.len();
-            return Fetching { pool: None, job, pace: Pace::of(0), mine, next: 0, timed: true };
+            return Fetching {
+                pool: None,
+                job,
+                pace: FetchPace::of(0),
+                mine,
+                next: 0,
+                timed: true,
+            };
         }
         self.pool.publish(&job);
         let pool = Some(Arc::clone(&self.pool));
@@ -89,8 +96,8 @@ impl Drop for PrevoutFetcher {
 pub struct Fetching {
     /// Where the other threads are; none where the taking thread works alone.
     pool: Option<Arc<Pool>>,
-    job: Arc<Job>,
-    pace: Pace,
+    job: Arc<FetchJob>,
+    pace: FetchPace,
     /// Inputs claimed by this thread and not looked up yet.
     mine: Range<usize>,
     /// The first input that has not been taken.
@@ -175,7 +182,7 @@ impl Fetching {
     }
 
     /// Looks something up, with a look at the clock if it is the first time since the last claim.
-    fn timed<T>(&mut self, look_up: impl FnOnce(&Job) -> T) -> T {
+    fn timed<T>(&mut self, look_up: impl FnOnce(&FetchJob) -> T) -> T {
         if self.timed {
             return look_up(&self.job);
         }

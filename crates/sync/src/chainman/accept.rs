@@ -4,9 +4,9 @@
 //! header; then the header among its ancestors; then the block at its place, where a failure that
 //! is no damage of this copy marks the block as failed for good.
 
-use super::log::Kind;
+use super::log::LogKind;
 use super::orphans::Orphan;
-use super::{ChainManager, ChainManagerError, Outcome, Submission};
+use super::{ChainManager, ChainManagerError, Submission, SubmitOutcome};
 use apus_chain::{
     BlockContext, BlockError, BlockHash, CheckedBlock, DecodeError, Header, HeaderId, ReadError,
     check_proof_of_work,
@@ -16,13 +16,13 @@ use std::collections::VecDeque;
 /// What became of a block in itself, before those that waited for it.
 enum AcceptedHeader {
     /// There is nothing more to say.
-    Settled(Outcome),
+    Settled(SubmitOutcome),
     /// It is kept, and what it is depends on the chains.
     Kept(HeaderId),
 }
 
 fn rejected(reason: impl Into<String>) -> AcceptedHeader {
-    AcceptedHeader::Settled(Outcome::Rejected { reason: reason.into() })
+    AcceptedHeader::Settled(SubmitOutcome::Rejected { reason: reason.into() })
 }
 
 /// Whether an error depends on the block's place in the chain (Core `validation.cpp`,
@@ -56,14 +56,14 @@ impl ChainManager {
     }
 
     /// What is to be said of a block that is kept, now that all chains were tried.
-    fn outcome_of(&self, id: HeaderId) -> Outcome {
+    fn outcome_of(&self, id: HeaderId) -> SubmitOutcome {
         if self.tree.is_active(id) {
-            return Outcome::Accepted;
+            return SubmitOutcome::Accepted;
         }
         let mut failures = self.failures.iter();
         match failures.find(|failure| self.tree.descends(id, failure.id)) {
-            Some(failure) => Outcome::Rejected { reason: failure.reason.clone() },
-            None => Outcome::Inconclusive,
+            Some(failure) => SubmitOutcome::Rejected { reason: failure.reason.clone() },
+            None => SubmitOutcome::Inconclusive,
         }
     }
 
@@ -77,7 +77,7 @@ impl ChainManager {
             for orphan in self.orphans.take_children(&parent) {
                 let adopted = orphan.name();
                 self.take(orphan.raw)?;
-                self.blocks.note(Kind::Adopted, &adopted)?;
+                self.blocks.note(LogKind::Adopted, &adopted)?;
                 parents.push_back(orphan.hash);
             }
         }
@@ -105,7 +105,7 @@ impl ChainManager {
                 return Ok(rejected("duplicate-invalid"));
             }
             if self.tree.has_block(id) {
-                return Ok(AcceptedHeader::Settled(Outcome::Duplicate));
+                return Ok(AcceptedHeader::Settled(SubmitOutcome::Duplicate));
             }
         }
         if self.tree.is_failed(parent) {
@@ -120,7 +120,7 @@ impl ChainManager {
             Ok(block) => self.keep(id, block).map(|()| AcceptedHeader::Kept(id)),
             Err((_, error)) => {
                 if known.is_none() {
-                    self.blocks.note(Kind::Header, &first)?;
+                    self.blocks.note(LogKind::Header, &first)?;
                 }
                 if !error.is_damage() {
                     self.fail(id, error.reject_reason())?;
@@ -160,7 +160,7 @@ impl ChainManager {
             return Ok(rejected(reason));
         }
         if self.tree.find(&hash).is_some() {
-            return Ok(AcceptedHeader::Settled(Outcome::Duplicate));
+            return Ok(AcceptedHeader::Settled(SubmitOutcome::Duplicate));
         }
         match checked {
             Ok(length) => raw.truncate(length),
@@ -169,15 +169,15 @@ impl ChainManager {
         }
         let orphan = Orphan { hash, prev: header.prev, raw };
         if self.orphans.contains(&orphan) {
-            return Ok(AcceptedHeader::Settled(Outcome::Orphan));
+            return Ok(AcceptedHeader::Settled(SubmitOutcome::Orphan));
         }
         // Another chain's genesis block, whose parent will never come; or one that waited already.
         if header.prev == BlockHash::ZERO || self.orphans.is_forgotten(&orphan) {
             return Ok(rejected("prev-blk-not-found"));
         }
-        self.blocks.note(Kind::Orphan, &orphan.raw)?;
+        self.blocks.note(LogKind::Orphan, &orphan.raw)?;
         self.orphans.add(orphan);
-        Ok(AcceptedHeader::Settled(Outcome::Orphan))
+        Ok(AcceptedHeader::Settled(SubmitOutcome::Orphan))
     }
 
     /// Core's reason where a block fails a check that needs no context (`validation.cpp`,

@@ -4,7 +4,7 @@
 //! A block that turns out invalid is marked with everything that descends from it, and the search
 //! begins anew; so each round either ends at the best chain or leaves one candidate less.
 
-use super::log::Kind;
+use super::log::LogKind;
 use super::{ActivationFailure, ChainManager, ChainManagerError, TipCoinsError};
 use apus_chain::{BlockHash, CheckedBlock, HeaderId};
 
@@ -24,7 +24,7 @@ impl ChainManager {
     pub fn reconsider(&mut self, hash: &BlockHash) -> Result<bool, ChainManagerError> {
         self.failures.clear();
         let Some(id) = self.tree.find(hash) else { return Ok(false) };
-        self.blocks.note(Kind::Reconsidered, hash.as_bytes())?;
+        self.blocks.note(LogKind::Reconsidered, hash.as_bytes())?;
         self.tree.clear_failed(id);
         self.activate_best_chain(None)?;
         Ok(true)
@@ -38,7 +38,7 @@ impl ChainManager {
 
     fn note_failed(&mut self, id: HeaderId) -> Result<(), ChainManagerError> {
         let hash = self.tree.hash(id);
-        self.blocks.note(Kind::Failed, hash.as_bytes())?;
+        self.blocks.note(LogKind::Failed, hash.as_bytes())?;
         self.tree.mark_failed(id);
         Ok(())
     }

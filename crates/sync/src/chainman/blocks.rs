@@ -1,16 +1,16 @@
-//! [`Blocks`]: the bytes of all blocks known, in memory or in the log.
+//! [`BlockFolder`]: the bytes of all blocks known, in memory or in the log.
 //!
 //! Blocks are only ever added. Without a log they stay in memory for good, which is meant for the
 //! chains of tests; with one, only their places do.
 
 use super::error::ChainManagerError;
-use super::log::{BlockLog, Kind, Place};
+use super::log::{BlockLog, LogKind, LogPlace};
 use apus_chain::HeaderId;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Bytes of blocks by their headers.
-pub(super) enum Blocks {
+pub(super) enum BlockFolder {
     /// In memory.
     Memory(HashMap<HeaderId, Arc<[u8]>>),
     /// In the log.
@@ -18,11 +18,11 @@ pub(super) enum Blocks {
         /// The log.
         log: Arc<BlockLog>,
         /// Where the blocks are.
-        places: HashMap<HeaderId, Place>,
+        places: HashMap<HeaderId, LogPlace>,
     },
 }
 
-impl Blocks {
+impl BlockFolder {
     /// No blocks yet, to be kept in memory.
     pub(super) fn in_memory() -> Self {
         Self::Memory(HashMap::new())
@@ -35,7 +35,7 @@ impl Blocks {
                 blocks.insert(id, raw.into());
             }
             Self::Log { log, places } => {
-                let place = log.append(Kind::Block, raw)?;
+                let place = log.append(LogKind::Block, raw)?;
                 places.insert(id, place);
             }
         }
@@ -51,7 +51,7 @@ impl Blocks {
     }
 
     /// Adds something else to the log, where there is one.
-    pub(super) fn note(&self, kind: Kind, payload: &[u8]) -> Result<(), ChainManagerError> {
+    pub(super) fn note(&self, kind: LogKind, payload: &[u8]) -> Result<(), ChainManagerError> {
         match self {
             Self::Memory(_) => Ok(()),
             Self::Log { log, .. } => log.append(kind, payload).map(|_| ()),

@@ -36,7 +36,7 @@ const CHECK_BYTES: usize = 8;
 /// What a record tells. The numbers are those in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Kind {
+pub(super) enum LogKind {
     /// A header whose block is not here: 80 bytes.
     Header = 1,
     /// A block that passed every rule that needs no coins.
@@ -54,7 +54,7 @@ pub(super) enum Kind {
     Closed = 7,
 }
 
-impl Kind {
+impl LogKind {
     const ALL: [Self; 7] = [
         Self::Header,
         Self::Block,
@@ -72,14 +72,14 @@ impl Kind {
 
 /// Where a record's payload lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct LogPlace {
     file: u32,
     offset: u64,
     length: u32,
 }
 
 /// The running hash after a record.
-fn continued(running: &[u8; 32], kind: Kind, payload: &[u8]) -> [u8; 32] {
+fn continued(running: &[u8; 32], kind: LogKind, payload: &[u8]) -> [u8; 32] {
     let mut hasher = Sha256::new();
     hasher.update(running);
     hasher.update(&[kind as u8]);
@@ -153,7 +153,7 @@ impl BlockLog {
     ) -> Result<(Self, Replayed), ChainManagerError> {
         let identity = identity(params);
         let (replayed, next) = reader::replay(&*storage, &identity, each)?;
-        let reader::Next { number, running, unsure } = next;
+        let reader::NextRecord { number, running, unsure } = next;
         let writer = LogWriter { file: None, number, offset: 0, running, synced: true, unsure };
         Ok((Self { storage, identity, writer: Mutex::new(writer) }, replayed))
     }
@@ -172,14 +172,23 @@ impl BlockLog {
     ///
     /// # Panics
     /// When the payload is longer than a block can be.
-    pub(super) fn append(&self, kind: Kind, payload: &[u8]) -> Result<Place, ChainManagerError> {
+    pub(super) fn append(
+        &self,
+        kind: LogKind,
+        payload: &[u8],
+    ) -> Result<LogPlace, ChainManagerError> {
         assert!(payload.len() <= BLOCK_SIZE_MAX, "no record is longer than a block");
         let mut writer = self.writer();
         let number = writer.number;
         self.append_to(&mut writer, kind, payload).map_err(self.at(number))
     }
 
-    fn append_to(&self, writer: &mut LogWriter, kind: Kind, payload: &[u8]) -> io::Result<Place> {
+    fn append_to(
+        &self,
+        writer: &mut LogWriter,
+        kind: LogKind,
+        payload: &[u8],
+    ) -> io::Result<LogPlace> {
         if writer.file.is_none() {
             self.begin(writer)?;
         }
@@ -196,7 +205,7 @@ impl BlockLog {
         writer.running = running;
         writer.offset += record.len() as u64;
         let offset = start + RECORD_HEAD_BYTES as u64;
-        Ok(Place { file: number, offset, length: payload.len() as u32 })
+        Ok(LogPlace { file: number, offset, length: payload.len() as u32 })
     }
 
     /// Starts this start's file.
@@ -239,7 +248,7 @@ impl BlockLog {
     /// sure.
     pub(super) fn close(&self) -> Result<(), ChainManagerError> {
         if self.writer().file.is_some() {
-            self.append(Kind::Closed, &[])?;
+            self.append(LogKind::Closed, &[])?;
         }
         self.sync()
     }
@@ -258,7 +267,7 @@ impl BlockLog {
     }
 
     /// Reads a record's payload again.
-    pub(super) fn read(&self, place: Place) -> Result<Vec<u8>, ChainManagerError> {
+    pub(super) fn read(&self, place: LogPlace) -> Result<Vec<u8>, ChainManagerError> {
         let mut payload = vec![0; place.length as usize];
         self.storage
             .open(&file_name(place.file), place.offset)

@@ -4,8 +4,8 @@
 //! The coins may be at any block of the log; where they are not at the best one (a crash came in
 //! between), blocks are disconnected and connected until they are.
 
-use super::blocks::Blocks;
-use super::log::{BlockLog, Kind, Place};
+use super::blocks::BlockFolder;
+use super::log::{BlockLog, LogKind, LogPlace};
 use super::orphans::{ORPHANS_BYTES_MAX, ORPHANS_MAX, Orphan, Orphans};
 use super::tree::BlockTree;
 use super::{ChainManager, ChainManagerError, TipCoins};
@@ -56,7 +56,7 @@ impl ChainManager {
         let log = Arc::new(log);
         let coins = open_coins(LogSync(Arc::clone(&log)))?;
         let Replay { tree, places, orphans } = replay;
-        let mut manager = Self::with(tree, Blocks::Log { log, places }, coins, verifier);
+        let mut manager = Self::with(tree, BlockFolder::Log { log, places }, coins, verifier);
         manager.orphans = orphans;
         manager.catch_up()?;
         let (records, torn_bytes) = (replayed.records, replayed.torn_bytes);
@@ -78,16 +78,16 @@ impl ChainManager {
 /// A tree that is being read back.
 struct Replay {
     tree: BlockTree,
-    places: HashMap<HeaderId, Place>,
+    places: HashMap<HeaderId, LogPlace>,
     orphans: Orphans,
 }
 
 impl Replay {
     /// Does again what a record tells. An error says what is wrong with it.
-    fn record(&mut self, kind: Kind, payload: Vec<u8>, place: Place) -> Result<(), String> {
+    fn record(&mut self, kind: LogKind, payload: Vec<u8>, place: LogPlace) -> Result<(), String> {
         match kind {
-            Kind::Header => self.header(&payload).map(|_| ()),
-            Kind::Block => {
+            LogKind::Header => self.header(&payload).map(|_| ()),
+            LogKind::Block => {
                 let id = self.header(&payload)?;
                 if self.tree.has_block(id) {
                     return Err(format!("block {} comes twice", self.tree.hash(id)));
@@ -96,21 +96,21 @@ impl Replay {
                 self.tree.add_block(id);
                 Ok(())
             }
-            Kind::Orphan => {
+            LogKind::Orphan => {
                 let header = payload.first_chunk().ok_or("a block without a header")?;
                 let header = Header::parse(header);
                 let (hash, prev) = (header.hash(), header.prev);
                 self.orphans.add(Orphan { hash, prev, raw: payload });
                 Ok(())
             }
-            Kind::Failed => self.named(&payload).map(|id| self.tree.mark_failed(id)),
-            Kind::Reconsidered => self.named(&payload).map(|id| self.tree.clear_failed(id)),
-            Kind::Adopted => {
+            LogKind::Failed => self.named(&payload).map(|id| self.tree.mark_failed(id)),
+            LogKind::Reconsidered => self.named(&payload).map(|id| self.tree.clear_failed(id)),
+            LogKind::Adopted => {
                 let name = payload.first_chunk().ok_or("a name that is too short")?;
                 self.orphans.take(name);
                 Ok(())
             }
-            Kind::Closed => Ok(()),
+            LogKind::Closed => Ok(()),
         }
     }
 

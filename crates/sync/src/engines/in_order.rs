@@ -27,14 +27,14 @@ use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::error::{IoError, SyncError, UsageError};
 use crate::pass::{leave_witnesses, may_leave_witnesses};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
-use crate::request::{ConnectOptions, Request, Scripts, first_of_last};
+use crate::request::{ConnectOptions, Request, ScriptCounts, first_of_last};
 use crate::sink::SetInfo;
 use crate::sink::datadir::DraftWithBlocks;
 use crate::source::ChainSource;
 use crate::supply::in_order::{InOrder, take_in_order};
 use crate::supply::{total, weight_of};
 use crate::workdir::names::RECORD;
-use crate::workdir::record::{At, Identity, Record};
+use crate::workdir::record::{ConnectedAt, Identity, Record};
 use crate::workdir::{RunInfo, Workdir};
 use apus_chain::{CoinSum, CoinSumKey, Height, HeightRange, KnownBlock, ScriptChecks};
 use apus_engine::script::ScriptPool;
@@ -58,7 +58,7 @@ const UNDO_BLOCKS: Height = 1008;
 const COIN_BYTES: u64 = 64;
 
 /// Coins to start from: those that hints led to, or joining.
-pub(crate) struct Base {
+pub(crate) struct BaseCoins {
     /// The block whose coins they are.
     pub(crate) at: KnownBlock,
     /// Their runs.
@@ -92,14 +92,14 @@ struct Connecting<'a> {
 }
 
 /// The set that connecting led to, in its store.
-pub(crate) struct Set<'a> {
+pub(crate) struct ConnectedSet<'a> {
     pub(crate) dir: Arc<dyn ChainSource + 'a>,
     pub(crate) store: Arc<dyn CoinsStore>,
     pub(crate) set: SetInfo,
     pub(crate) counts: Counts,
     /// The first block that every rule was applied to.
     pub(crate) from: Height,
-    pub(crate) scripts: Scripts,
+    pub(crate) scripts: ScriptCounts,
     /// Blocks whose witnesses were left alone, those below included.
     pub(crate) unseen: u64,
     /// By which the coins below that block were proven, if there are any.
@@ -115,8 +115,8 @@ pub(crate) struct Set<'a> {
 pub(crate) fn run<'a>(
     request: &'a Request<'a>,
     dir: Arc<dyn ChainSource + 'a>,
-    base: Option<Base>,
-) -> Result<Set<'a>, SyncError> {
+    base: Option<BaseCoins>,
+) -> Result<ConnectedSet<'a>, SyncError> {
     let options = request.expect_connect()?;
     let aggregate = base.as_ref().and_then(|base| base.aggregate);
     let unseen_below = base.as_ref().map_or(0, |base| base.unseen);
@@ -153,8 +153,20 @@ pub(crate) fn run<'a>(
         outputs: totals.outputs,
     };
     let assumed = u64::from(end + 1 - from) - totals.scripts;
-    let scripts = Scripts { run: totals.scripts, assumed };
-    Ok(Set { dir, store, set, counts, from, scripts, unseen, aggregate, key, sum, with_blocks })
+    let scripts = ScriptCounts { run: totals.scripts, assumed };
+    Ok(ConnectedSet {
+        dir,
+        store,
+        set,
+        counts,
+        from,
+        scripts,
+        unseen,
+        aggregate,
+        key,
+        sum,
+        with_blocks,
+    })
 }
 
 impl<'a> Connecting<'a> {
@@ -163,7 +175,7 @@ impl<'a> Connecting<'a> {
         request: &'a Request<'a>,
         options: &'a ConnectOptions<'a>,
         dir: Arc<dyn ChainSource + 'a>,
-        base: Option<Base>,
+        base: Option<BaseCoins>,
     ) -> Result<Self, SyncError> {
         let chain = dir.chain();
         let end = request.stop.end_in(&*dir)?;
@@ -201,9 +213,11 @@ impl<'a> Connecting<'a> {
         if store.tip()?.is_none_or(is_empty) {
             record.at = vec![match base.take() {
                 Some(base) => fill(&request.env, &*store, base, &record)?,
-                None => {
-                    At { block: genesis, totals: Totals::default(), sum: Some(CoinSum::default()) }
-                }
+                None => ConnectedAt {
+                    block: genesis,
+                    totals: Totals::default(),
+                    sum: Some(CoinSum::default()),
+                },
             }];
             record.write(request.env.workdir)?;
         }
@@ -216,7 +230,7 @@ impl<'a> Connecting<'a> {
                 file: request.env.workdir.describe(RECORD),
             }),
         };
-        let At { totals, sum, .. } = record.found_at(&tip).ok_or_else(damaged)?;
+        let ConnectedAt { totals, sum, .. } = record.found_at(&tip).ok_or_else(damaged)?;
         let sum = match (sum, base) {
             (Some(sum), _) => sum,
             (None, Some(base)) => sum_of_base(&request.env, base, record.key)?,
@@ -357,7 +371,7 @@ impl<'a> Connecting<'a> {
         }
         self.dir.sync()?;
         let (block, totals, sum) = (*self.state.tip(), *self.state.totals(), self.state.sum());
-        let at = At { block, totals, sum };
+        let at = ConnectedAt { block, totals, sum };
         let last = self.record.at.pop();
         self.record.at = last.into_iter().filter(|last| last.block != at.block).collect();
         self.record.at.push(at);

@@ -4,7 +4,7 @@
 //! and which it wants from blocks below, sorted by outpoint. A [`Join`] of both kinds pairs each spend
 //! with the coin that was there: this is where double spends, spends of nothing and repeated
 //! transactions come out, in the order of the chain, whatever the order of the blocks was. With its
-//! answers a block can be [judged](Judge::block) on its own, by the very rules that connect blocks one
+//! answers a block can be [judged](BlockJudge::block) on its own, by the very rules that connect blocks one
 //! after the other. Where no script is run, what the block [claims](Claims) of its coins is mostly enough, and so are
 //! coins [without scripts](BareCoin). The coins that no spend took are the set.
 //!
@@ -13,7 +13,7 @@
 //! reason is the one that the node gives.
 //!
 //! On request each coin carries the number of its leaf in the Utreexo forest ([`NumberedCoin`]), so that the
-//! second walk knows what a block [spends and adds](BlockLeaves) there.
+//! second walk knows what a block [spends and adds](BlockLeafChange) there.
 //!
 //! Nothing here is keyed and nothing is left to chance: outpoints are compared whole. Where records
 //! lie, who does the segments, and in how much memory runs are merged, is the driver's business.
@@ -45,14 +45,14 @@ mod spill;
 mod walk;
 
 pub use answers::Answers;
-pub use asked::Asked;
+pub use asked::AskedOutputs;
 pub use bare::BareCoin;
 pub use claims::Claims;
 pub use fingerprint::{Fingerprint, FingerprintKey};
 pub use gather::{Gather, GatherError, GatherSegment};
 pub use join::{Join, JoinSink};
-pub use judge::{Judge, JudgeError, Judged, Kept, Refused};
-pub use leaves::{BlockLeaves, SpentLeaf};
+pub use judge::{BlockJudge, JudgeError, Judged, Kept, RefusedBlock};
+pub use leaves::{BlockLeafChange, SpentLeaf};
 pub use numbered::NumberedCoin;
 pub use partial::{Gathered, Overlap};
 pub use record::{AnswerRecord, MadeCoin, MadeRecord, SpentRecord};
@@ -60,23 +60,23 @@ pub use seen::SeenBlock;
 
 use crate::best_chain::{CHAINS_LEFT_MAX, other_chain};
 use crate::bridge::{self, Bridge};
-use crate::engines::in_order::Base;
+use crate::engines::in_order::BaseCoins;
 use crate::engines::in_order::anew::{begin_anew, is_under_way};
 use crate::engines::in_order::keeper::Keeper;
 use crate::engines::pass::{Counts, PartialResult, Pass};
 use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::error::{InvalidBlock, SyncError, UsageError};
 use crate::folder::{DatadirBlocks, FolderKind, FolderOutput, expect_room};
-use crate::pass::{self, Job, Threads, expect_same};
+use crate::pass::{self, PassJob, Threads, expect_same};
 use crate::progress::{DiskUse, Event, Phase, Progress};
-use crate::request::{ConnectOptions, Request, Scripts, Source, Task, first_of_last};
+use crate::request::{ConnectOptions, Request, ScriptCounts, Source, Task, first_of_last};
 use crate::sink::SetInfo;
 use crate::sink::datadir::DraftWithBlocks;
-use crate::sink::put::{Hashed, forget_damaged};
+use crate::sink::put::{SetHash, forget_damaged};
 use crate::source::ChainSource;
 use crate::workdir::plan::{NO_HINTS, Plan, RunIdentity};
 use crate::workdir::record::Record as Connected;
-use crate::workdir::{Done, SegmentsOf, Workdir};
+use crate::workdir::{FinishedRange, SegmentsOf, Workdir};
 use apus_chain::{CoinSumKey, Height, HeightRange, KnownBlock, ScriptChecks};
 use apus_engine::script::ScriptPool;
 use apus_storage::Storage;
@@ -89,19 +89,19 @@ pub use joined::Joined;
 use joined::Record;
 use leaf_keys::LeafCount;
 pub use leaf_keys::LeafKeys;
-use merged::Forest;
-pub(crate) use merged::Merged;
+pub(crate) use merged::MergedSet;
+use merged::RootsFrom;
 use std::sync::Arc;
 use std::time::Instant;
 pub use walk::refusal;
-use walk::{Judging, Takers, Walk};
+use walk::{JudgeWalk, Judging, Takers};
 
 /// What became of a chain.
-pub(crate) enum Joining<'a> {
+pub(crate) enum MergeOutcome<'a> {
     /// The set at its end.
-    Whole(Box<Merged<'a>>),
+    Whole(Box<MergedSet<'a>>),
     /// The set below the blocks that are to be connected; none where these are all.
-    Below(Arc<dyn ChainSource + 'a>, Option<Base>),
+    Below(Arc<dyn ChainSource + 'a>, Option<BaseCoins>),
 }
 
 /// Goes over the blocks twice, under every rule. Where a block is invalid, over those of another chain,
@@ -109,7 +109,7 @@ pub(crate) enum Joining<'a> {
 pub(crate) fn run<'a>(
     request: &'a Request<'_>,
     dir: Arc<dyn ChainSource + 'a>,
-) -> Result<Joining<'a>, SyncError> {
+) -> Result<MergeOutcome<'a>, SyncError> {
     if request.env.machines.is_some() {
         if request.bridge().is_some() {
             return Err(SyncError::Usage(UsageError::NotOnCluster { what: "making proofs" }));
@@ -125,12 +125,12 @@ pub(crate) fn run<'a>(
         if end == 0 {
             return match request.stop.end_in(&*dir)? {
                 0 => Err(SyncError::Usage(UsageError::NothingToDo)),
-                _ => Ok(Joining::Below(dir, None)),
+                _ => Ok(MergeOutcome::Below(dir, None)),
             };
         }
         let error = match on_chain(request, Arc::clone(&dir), end) {
             Ok(merged) if goes_on(request) => return Ok(merged.into()),
-            Ok(merged) => return Ok(Joining::Whole(Box::new(merged))),
+            Ok(merged) => return Ok(MergeOutcome::Whole(Box::new(merged))),
             Err(error) => error,
         };
         left += 1;
@@ -141,10 +141,10 @@ pub(crate) fn run<'a>(
     }
 }
 
-impl<'a> From<Merged<'a>> for Joining<'a> {
-    fn from(merged: Merged<'a>) -> Self {
-        let Merged { dir, set, counts, judged, unseen, joined, .. } = merged;
-        let base = Base {
+impl<'a> From<MergedSet<'a>> for MergeOutcome<'a> {
+    fn from(merged: MergedSet<'a>) -> Self {
+        let MergedSet { dir, set, counts, judged, unseen, joined, .. } = merged;
+        let base = BaseCoins {
             at: KnownBlock { height: set.height, hash: set.base },
             runs: joined.coins,
             coins: set.coins,
@@ -241,7 +241,7 @@ fn on_chain<'a>(
     request: &'a Request<'_>,
     dir: Arc<dyn ChainSource + 'a>,
     end: Height,
-) -> Result<Merged<'a>, SyncError> {
+) -> Result<MergedSet<'a>, SyncError> {
     let options = request.expect_connect()?;
     let checks = ScriptChecks::new(request.env.params, dir.chain(), options.assume_valid);
     // Where machines share the run, they run scripts.
@@ -249,7 +249,7 @@ fn on_chain<'a>(
         request.env.machines.is_none() && (1..=end).any(|height| checks.needed(height));
     // A build that cannot run scripts leaves nothing behind.
     let pool = any_scripts.then(|| ScriptPool::new(request.env.threads)).transpose()?;
-    let work = Work { request, options, dir: &*dir, checks, pool };
+    let work = MergeWork { request, options, dir: &*dir, checks, pool };
     let begun = Workdir::read_plan(request.env.workdir)?.is_some();
     let bridge = |options| Bridge::start(request, options, dir.chain(), end, begun);
     let mut bridge = request.bridge().map(bridge).transpose()?;
@@ -259,10 +259,10 @@ fn on_chain<'a>(
         let whole = machines.merge(&work, &workdir, &plan)?;
         drop(work);
         let SharedResult { joined, counts, judged, roots } = whole;
-        let forest = roots.map(Forest::Known);
+        let forest = roots.map(RootsFrom::Known);
         let set = set_of(request, &*dir, end, &joined, counts);
         let unseen = u64::from(plan.identity.unseen.min(end));
-        return Ok(Merged { dir, set, counts, unseen, joined, judged, forest, proofs: None });
+        return Ok(MergedSet { dir, set, counts, unseen, joined, judged, forest, proofs: None });
     }
     let resumed = !done.is_empty();
     let gathered = work.gather(&workdir, &plan, &plan.segments, done);
@@ -280,7 +280,7 @@ fn on_chain<'a>(
     let count = || LeafCount::read(&workdir, &done, dir.chain());
     let count = makes_roots(request).then(count).transpose();
     let count = count.inspect_err(|error| forget_damaged(request.env.workdir, error))?;
-    let forest = count.as_ref().map(|count| Forest::Leaves(count.total()));
+    let forest = count.as_ref().map(|count| RootsFrom::Leaves(count.total()));
     let judged = work.join_and_judge(&workdir, &plan, done, count, durable, bridge.as_mut());
     let (joined, judged) =
         judged.inspect_err(|error| forget_damaged(request.env.workdir, error))?;
@@ -288,7 +288,7 @@ fn on_chain<'a>(
     drop(work);
     let proofs = bridge.map(|bridge| bridge.made());
     let unseen = u64::from(plan.identity.unseen.min(end));
-    Ok(Merged { dir, set, counts, unseen, joined, judged, forest, proofs })
+    Ok(MergedSet { dir, set, counts, unseen, joined, judged, forest, proofs })
 }
 
 /// What is known of a set before it is handed out.
@@ -312,9 +312,9 @@ fn set_of(
 /// What came of the second walk.
 pub struct WalkOutcome {
     /// Which scripts were run.
-    pub scripts: Scripts,
+    pub scripts: ScriptCounts,
     /// The hash of the set, if it was computed meanwhile.
-    pub hashed: Option<Hashed>,
+    pub hashed: Option<SetHash>,
     /// A data directory with its blocks, without its coins.
     pub with_blocks: Option<DraftWithBlocks>,
 }
@@ -332,7 +332,7 @@ pub struct SharedResult {
 }
 
 /// A run on its way.
-pub struct Work<'a> {
+pub struct MergeWork<'a> {
     /// What is asked for.
     pub request: &'a Request<'a>,
     /// How blocks are connected.
@@ -345,7 +345,7 @@ pub struct Work<'a> {
 
 type Planned<'a> = (Workdir<'a>, Plan, SegmentsOf<Gather>);
 
-impl<'a> Work<'a> {
+impl<'a> MergeWork<'a> {
     /// Goes on with the plan in the work folder, or makes one. Where that was for another end, what it
     /// did of this chain is taken over.
     fn plan(&self, end: Height) -> Result<Planned<'a>, SyncError> {
@@ -458,7 +458,7 @@ impl<'a> Work<'a> {
             .with_claims(self.claimed())
             .with_bare_coins(bare_up_to(plan));
         let unseen = plan.identity.unseen;
-        let job = Job { request, source: dir, pass: &pass, input: &|range| Ok(range), unseen };
+        let job = PassJob { request, source: dir, pass: &pass, input: &|range| Ok(range), unseen };
         request.env.observer.event(Event::Started(Phase::Blocks));
         let before: u64 = done.iter().map(|done| done.partial.done().bytes).sum();
         let done = pass::run(&job, &Threads, workdir, segments, done)?;
@@ -559,15 +559,15 @@ impl<'a> Work<'a> {
         &self,
         workdir: &Workdir<'_>,
         plan: &Plan,
-        done: &[Done<Gathered>],
+        done: &[FinishedRange<Gathered>],
         progress: &mut Judging,
         takers: Takers<'_, '_>,
-    ) -> Result<Scripts, SyncError> {
+    ) -> Result<ScriptCounts, SyncError> {
         let (key, sum_key) = (fingerprint_key(plan), sum_key(plan));
         let end = done.last().map_or(0, |last| last.range.end - 1);
         let (numbered, unseen) = (plan.identity.leaves, plan.identity.unseen);
         let bare = bare_up_to(plan);
-        Walk { work: self, workdir, key, done, sum_key, numbered, unseen, bare, end }
+        JudgeWalk { work: self, workdir, key, done, sum_key, numbered, unseen, bare, end }
             .judge(progress, takers)
     }
 
@@ -612,7 +612,7 @@ impl<'a> Work<'a> {
         &self,
         workdir: &Workdir<'_>,
         plan: &Plan,
-        done: &[Done<Gathered>],
+        done: &[FinishedRange<Gathered>],
     ) -> Result<(), SyncError> {
         let (numbered, muhash, bare) =
             (plan.identity.leaves, plan.identity.muhash, bare_up_to(plan));

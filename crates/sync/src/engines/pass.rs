@@ -10,7 +10,7 @@ mod covered;
 
 pub use counts::Counts;
 pub use covered::Covered;
-pub(crate) use covered::{Seen, Uncovered};
+pub(crate) use covered::{SeenHeights, Uncovered};
 
 use apus_chain::{BlockBytes, Height, HeightRange, Reader};
 

@@ -32,21 +32,21 @@ use crate::engines::swiftsync::aggregate::{AggregateKind, Aggregator};
 use crate::engines::swiftsync::hints::HintsInfo;
 use crate::error::{InvalidBlock, InvalidError, NoWayOn, SyncError, UsageError};
 use crate::machines::HintedElsewhere;
-use crate::pass::{self, Job, Threads, expect_same, last_assumed};
+use crate::pass::{self, PassJob, Threads, expect_same, last_assumed};
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
-use crate::request::{HintedTask, HintedValidity, HintsInput, Request, Scripts, Source, Stop};
+use crate::request::{HintedTask, HintedValidity, HintsInput, Request, ScriptCounts, Source, Stop};
 use crate::source::ChainSource;
 use crate::source::blocksdir::UseIndex;
 use crate::supply::total;
 use crate::warning::{Unanchored, Warning};
 use crate::workdir::plan::{NO_HINTS, Plan, RunIdentity};
 use crate::workdir::record::Record;
-use crate::workdir::{Done, SegmentsOf, Workdir};
+use crate::workdir::{FinishedRange, SegmentsOf, Workdir};
 use anchor::expect_anchored;
 use apus_chain::{BlockHash, HeaderChain, Height, HeightRange, KnownBlock};
 use apus_engine::script::{ScriptPool, ScriptPoolError, script_verifier};
 use open_hints::{FileHints, HintsProvider};
-use snapshot_hints::{SnapshotHints, Wanted, snapshot_header};
+use snapshot_hints::{SnapshotHints, SnapshotWanted, snapshot_header};
 use state::{MISSING, PREMATURE};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ pub(crate) struct Proven<'a> {
     /// Blocks taken for valid on the user's word.
     pub(crate) unanchored: Option<Unanchored>,
     /// Where undo data say which coins are spent: which scripts were run.
-    pub(crate) scripts: Option<Scripts>,
+    pub(crate) scripts: Option<ScriptCounts>,
 }
 
 impl Proven<'_> {
@@ -155,7 +155,7 @@ pub(crate) fn prove<'a>(
     drop(provider);
     let assumed = u64::from(identity.assumed);
     let run = u64::from(at.height) - assumed;
-    let scripts = hints.undo.is_some().then_some(Scripts { run, assumed });
+    let scripts = hints.undo.is_some().then_some(ScriptCounts { run, assumed });
     let (unanchored, hints) = (hints.unanchored, hints.info());
     let proven = Proven { dir, workdir, plan, at, done, verdict, hints, unanchored, scripts };
     Ok(Hinted::Proven(Box::new(proven)))
@@ -180,7 +180,7 @@ impl Taking<'_, '_> {
         let Self { request, dir, workdir, plan, provider } = *self;
         let input = |range| provider.segment(range);
         let unseen = plan.identity.unseen;
-        let job = Job { request, source: dir, pass, input: &input, unseen };
+        let job = PassJob { request, source: dir, pass, input: &input, unseen };
         match request.env.machines {
             Some(machines) => {
                 let elsewhere = HintedElsewhere { machines, plan };
@@ -422,7 +422,7 @@ impl PlacedHints {
                 Ok(OpenedHints { provider: Box::new(file), sha256: info.sha256, bytes: info.bytes })
             }
             ReadHints::Snapshot(path, base) => {
-                let wanted = Wanted {
+                let wanted = SnapshotWanted {
                     base: KnownBlock { height: self.stop.height, hash: *base },
                     segments,
                     memory_bytes: request.env.memory_bytes / 4,
@@ -464,7 +464,7 @@ fn stop_at(height: Height, dir: &dyn ChainSource, wanted: Stop) -> Result<KnownB
 fn conclude(
     engine: &SwiftSync,
     workdir: &Workdir<'_>,
-    done: &[Done<Partial>],
+    done: &[FinishedRange<Partial>],
     stop: Height,
 ) -> Result<Verdict, SyncError> {
     let whole = pass::whole(engine, workdir, done)?;

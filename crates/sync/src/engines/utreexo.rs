@@ -14,8 +14,8 @@ mod source;
 mod state;
 
 pub use coins::{EntryError, LeafFault};
-pub use error::UtreexoError;
-pub use partial::{CoinSums, MergeError, Partial, RootsDiffer};
+pub use error::ProvenError;
+pub use partial::{AmountSums, Partial, ProvenMergeError, RootsDiffer};
 pub use source::{ProofRange, ProofReader, ProofSource};
 use state::known;
 pub use state::{Segment, Utreexo, Verdict};
@@ -24,14 +24,14 @@ use crate::engines::pass::{PartialResult, Pass};
 use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::error::{IoError, NoWayOn, SyncError, UsageError};
 use crate::machines::ProvenElsewhere;
-use crate::pass::{self, Job, Threads, expect_same, last_assumed};
+use crate::pass::{self, PassJob, Threads, expect_same, last_assumed};
 use crate::progress::{Event, Phase};
-use crate::request::{OutputKind, ProofsInput, ProvenTask, Request, Scripts};
+use crate::request::{OutputKind, ProofsInput, ProvenTask, Request, ScriptCounts};
 use crate::sink::forest::draft_roots;
 use crate::source::ChainSource;
 use crate::workdir::plan::{Plan, RunIdentity};
 use crate::workdir::record::Record;
-use crate::workdir::{Done, SegmentsOf, Workdir};
+use crate::workdir::{FinishedRange, SegmentsOf, Workdir};
 use apus_chain::{Height, HeightRange, KnownBlock};
 use apus_engine::script::ScriptPool;
 use apus_utreexo::Roots;
@@ -45,7 +45,7 @@ pub(crate) struct Validated {
     /// The last block.
     pub(crate) stop: KnownBlock,
     pub(crate) verdict: Verdict,
-    pub(crate) scripts: Scripts,
+    pub(crate) scripts: ScriptCounts,
 }
 
 /// Validates all blocks up to where the run ends, and writes the roots.
@@ -71,7 +71,7 @@ pub(crate) fn run(
     let before: u64 = done.iter().map(|done| done.partial.counts.bytes).sum();
     let pass = Utreexo::new(request.env.params, dir.chain(), assumed, scripts);
     let input = |range| told.from.range(range).map_err(|what| no_roots(range, &what));
-    let job = Job { request, source: dir, pass: &pass, input: &input, unseen: 0 };
+    let job = PassJob { request, source: dir, pass: &pass, input: &input, unseen: 0 };
     let done = match request.env.machines {
         None => pass::run(&job, &Threads, &workdir, &plan.segments, done),
         Some(machines) => {
@@ -87,7 +87,7 @@ pub(crate) fn run(
     write_roots(request, &verdict)?;
     let stop = KnownBlock { height, hash: plan.identity.stop_hash };
     let (run, assumed) = (u64::from(height - assumed), u64::from(assumed));
-    Ok(Validated { stop, verdict, scripts: Scripts { run, assumed } })
+    Ok(Validated { stop, verdict, scripts: ScriptCounts { run, assumed } })
 }
 
 /// Where ranges are told of, and which ones these are.
@@ -226,16 +226,16 @@ fn with_reason(request: &Request<'_>, error: SyncError, stop: Height) -> SyncErr
 fn conclude(
     pass: &Utreexo<'_>,
     workdir: &Workdir<'_>,
-    done: &[Done<Partial>],
+    done: &[FinishedRange<Partial>],
     stop: Height,
 ) -> Result<Verdict, SyncError> {
     let mut whole = pass.nothing();
     for done in done {
         whole.merge(&done.partial).map_err(|error| match error {
-            MergeError::Overlap(_) => {
+            ProvenMergeError::Overlap(_) => {
                 SyncError::Io(IoError::WorkdirDamaged { file: workdir.describe(done) })
             }
-            differ @ MergeError::Roots { .. } => UtreexoError::from(differ).into(),
+            differ @ ProvenMergeError::Roots { .. } => ProvenError::from(differ).into(),
         })?;
     }
     Ok(pass.conclude(&whole, stop)?)

@@ -1,4 +1,4 @@
-//! [`Gap`] and [`InvalidBlock`]: what a chain lacks, and why, to explain where it ends.
+//! [`ChainGap`] and [`InvalidBlock`]: what a chain lacks, and why, to explain where it ends.
 
 use super::{InvalidError, SyncError};
 use crate::engines::in_order::ChainstateError;
@@ -13,7 +13,7 @@ const TOLD: usize = 3;
 
 /// What lies beyond the end of the chain, to explain why it is too short.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Gap {
+pub struct ChainGap {
     /// Blocks whose ancestors are missing.
     pub orphans: usize,
     /// Those of them below which a block is in no file, and none that was put aside.
@@ -29,9 +29,9 @@ pub struct Gap {
     /// How many headers were refused.
     pub refused_count: u64,
     /// Blocks of Bitcoin Knots' own proof of work.
-    pub knots: Stretch,
+    pub knots: GapStretch,
     /// Blocks that an index says are stored, and whose files are not there or end below them.
-    pub absent: Stretch,
+    pub absent: GapStretch,
     /// Height of the highest header that an index has without its block.
     pub headers: Option<Height>,
     /// Numbers of block files in which no block can be read, though something is in them.
@@ -42,14 +42,14 @@ pub struct Gap {
 
 /// Some blocks, of which the highest is told.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Stretch {
+pub struct GapStretch {
     /// How many.
     pub count: u64,
     /// Height of the highest, where that is known.
     pub highest: Option<Height>,
 }
 
-impl Stretch {
+impl GapStretch {
     /// Notes one more.
     pub fn add(&mut self, height: Option<Height>) {
         self.count += 1;
@@ -66,7 +66,7 @@ fn file_name(number: &u32) -> String {
     format!("blk{number:05}.dat")
 }
 
-impl Gap {
+impl ChainGap {
     /// What the names of block files tell.
     pub fn between(files: &[BlockFile]) -> Self {
         let (mut next, mut missing) = (0, Vec::new());
@@ -108,7 +108,7 @@ impl Gap {
     }
 }
 
-impl std::fmt::Display for Gap {
+impl std::fmt::Display for ChainGap {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.missing[..] {
             [] => {}

@@ -1,8 +1,8 @@
 //! [`InvalidError`]: the data is wrong: a block breaks a rule, hints do not fit, a chain is too short.
 
-use super::{ErrorKind, Gap};
+use super::{ChainGap, ErrorKind};
 use crate::engines::swiftsync::{FullyError, SwiftSyncError};
-use crate::engines::utreexo::UtreexoError;
+use crate::engines::utreexo::ProvenError;
 use apus_chain::{BlockError, BlockHash, Height, OutPoint, Txid, UtxoSetHash};
 
 /// See the module.
@@ -26,7 +26,7 @@ pub enum InvalidError {
     ByUndo(Box<FullyError>),
     /// A block, or what is told of the coins that it spends.
     #[error("{}", by_proofs(.0))]
-    ByProofs(Box<UtreexoError>),
+    ByProofs(Box<ProvenError>),
     /// The hints end above the chain.
     #[error(
         "the hints stop at height {stop}, but the chain that was found ends at {tip}{gap}: add the \
@@ -39,7 +39,7 @@ pub enum InvalidError {
         /// The chain's tip.
         tip: Height,
         /// What lies beyond.
-        gap: Gap,
+        gap: ChainGap,
     },
     /// The run is to end above the chain.
     #[error(
@@ -53,7 +53,7 @@ pub enum InvalidError {
         /// The chain's tip.
         tip: Height,
         /// What lies beyond.
-        gap: Gap,
+        gap: ChainGap,
     },
     /// The hints are bound to a block that is not on the chain.
     #[error(
@@ -141,7 +141,7 @@ impl InvalidError {
             Self::Engine(_) | Self::DuplicateTransaction { .. } | Self::AssumeUtxo { .. } => true,
             // Some range began with roots that were never there, and which one is not known.
             Self::ByProofs(error) => {
-                matches!(**error, UtreexoError::Merge(_) | UtreexoError::Before { .. })
+                matches!(**error, ProvenError::Merge(_) | ProvenError::Before { .. })
             }
             _ => false,
         }
@@ -160,9 +160,9 @@ fn by_undo(error: &FullyError) -> String {
 }
 
 /// Says what a run without proofs is good for, where one with proofs fails.
-fn by_proofs(error: &UtreexoError) -> String {
+fn by_proofs(error: &ProvenError) -> String {
     match error {
-        UtreexoError::Refused { .. } => format!(
+        ProvenError::Refused { .. } => format!(
             "{error}. Either the block is at fault or its proofs are: a run without them (--engine mergesync) \
              tells which"
         ),

@@ -1,6 +1,6 @@
 //! What a run writes that is a folder: [`FolderOutput`] asks for it, [`WrittenFolder`] is what came.
 
-use super::Mark;
+use super::FolderMark;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ pub struct WrittenFolder {
     /// Where that went which was there before.
     pub moved_to: Option<PathBuf>,
     /// Keeps other runs out of it until this one is over.
-    pub mark: Arc<Mark>,
+    pub mark: Arc<FolderMark>,
 }
 
 /// What was read back of a `blocks` folder; all zeros where there was none.

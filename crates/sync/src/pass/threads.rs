@@ -5,13 +5,13 @@
 //! the calling thread. The channel is the back-pressure: a slow disk holds the workers.
 
 use super::segment::do_segment;
-use super::{Counters, Dispatch, Job, Take};
+use super::{Counters, Dispatch, PassJob, Take};
 use crate::engines::pass::{PartialResult, Pass, Work};
 use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, SegmentState};
 use crate::runs::index_of;
 use crate::supply::{Supply, Walker, weight};
-use crate::workdir::Done;
+use crate::workdir::FinishedRange;
 use apus_chain::HeightRange;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -20,11 +20,11 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 pub struct Threads;
 
 /// A segment that a worker finished or failed at.
-type Outcome<P> = (HeightRange, Result<Done<<P as Pass>::Partial>, SyncError>);
+type Outcome<P> = (HeightRange, Result<FinishedRange<<P as Pass>::Partial>, SyncError>);
 
 /// What the workers share.
 struct SegmentQueue<'a, P: Pass> {
-    job: &'a Job<'a, P>,
+    job: &'a PassJob<'a, P>,
     todo: &'a [HeightRange],
     /// The first segment that no worker has claimed.
     next: AtomicUsize,
@@ -39,7 +39,7 @@ where
 {
     fn run(
         &self,
-        job: &Job<'_, P>,
+        job: &PassJob<'_, P>,
         todo: &[HeightRange],
         counters: &Counters,
         take: &mut Take<'_, P>,
@@ -119,7 +119,7 @@ where
         &self,
         range: HeightRange,
         walker: &mut Walker<'_>,
-    ) -> Result<Option<Done<P::Partial>>, SyncError> {
+    ) -> Result<Option<FinishedRange<P::Partial>>, SyncError> {
         let pass = self.job.pass;
         let each = |height, bytes| {
             self.counters.add(Work { blocks: 1, bytes, ..Work::default() });
@@ -132,6 +132,6 @@ where
         let coins = finished.partial.done().coins;
         self.counters.add(Work { coins, ..Work::default() });
         self.counters.finished(&finished.partial);
-        Ok(Some(Done::held(range, finished, P::RUNS, index_of)))
+        Ok(Some(FinishedRange::held(range, finished, P::RUNS, index_of)))
     }
 }

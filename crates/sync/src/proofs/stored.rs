@@ -1,10 +1,10 @@
-//! [`Stored`]: a file behind the door, read at any place.
+//! [`StoredFile`]: a file behind the door, read at any place.
 
 use apus_storage::Storage;
 use std::io::{self, Read, Seek, SeekFrom};
 
 /// See the module.
-pub(crate) struct Stored<'s> {
+pub(crate) struct StoredFile<'s> {
     storage: &'s dyn Storage,
     name: String,
     length: u64,
@@ -13,14 +13,14 @@ pub(crate) struct Stored<'s> {
     reader: Option<Box<dyn Read + Send>>,
 }
 
-impl<'s> Stored<'s> {
+impl<'s> StoredFile<'s> {
     pub(crate) fn open(storage: &'s dyn Storage, name: &str) -> io::Result<Self> {
         let length = storage.len(name)?;
         Ok(Self { storage, name: name.to_owned(), length, at: 0, reader: None })
     }
 }
 
-impl Read for Stored<'_> {
+impl Read for StoredFile<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let reader = match &mut self.reader {
             Some(reader) => reader,
@@ -32,7 +32,7 @@ impl Read for Stored<'_> {
     }
 }
 
-impl Seek for Stored<'_> {
+impl Seek for StoredFile<'_> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let at = match to {
             SeekFrom::Start(at) => Some(at),

@@ -1,4 +1,4 @@
-//! [`Memory`]: how the memory that a run may use is divided where blocks are connected in order.
+//! [`MemoryParts`]: how the memory that a run may use is divided where blocks are connected in order.
 //!
 //! In one place, so that the parts can be seen to add up: what holds blocks, coins or undo data has a
 //! part here and counts what it holds. What is in no part comes on top, and does not grow with the
@@ -9,7 +9,7 @@
 
 /// The parts of a run's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Memory {
+pub struct MemoryParts {
     /// For changed coins, those that are on their way to the store among them, and for undo data until
     /// it is there.
     pub coins_bytes: u64,
@@ -38,7 +38,7 @@ const COINS_BYTES_MIN: u64 = 96 << 20;
 /// them: tables come and go, and pieces of other sizes take their places.
 const COINS_BYTES_WHOLE: u64 = 128 << 20;
 
-impl Memory {
+impl MemoryParts {
     /// Divides `bytes` for a run whose blocks so many threads read from files.
     pub fn with_files(bytes: u64, threads: usize) -> Self {
         Self::divide(bytes, threads as u64 * Self::reader_bytes(bytes, threads))
@@ -84,8 +84,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn sum(memory: Memory) -> u64 {
-        let Memory { coins_bytes, store_bytes, blocks_bytes, incoming_bytes } = memory;
+    fn sum(memory: MemoryParts) -> u64 {
+        let MemoryParts { coins_bytes, store_bytes, blocks_bytes, incoming_bytes } = memory;
         coins_bytes + store_bytes + blocks_bytes + incoming_bytes
     }
 
@@ -93,7 +93,7 @@ mod tests {
         #[test]
         fn the_parts_are_the_whole(mib in 4u64..1 << 20, threads in 1usize..64) {
             let bytes = mib * MIB;
-            for memory in [Memory::with_files(bytes, threads), Memory::with_peers(bytes)] {
+            for memory in [MemoryParts::with_files(bytes, threads), MemoryParts::with_peers(bytes)] {
                 // Beside what blocks need at least, and what a thread reads at least.
                 let beyond = BLOCKS_BYTES_MIN + 8 * MIB + threads as u64 * (256 << 10);
                 prop_assert!(sum(memory) <= bytes + beyond, "{memory:?}");
@@ -108,9 +108,9 @@ mod tests {
 
     #[test]
     fn most_is_for_coins() {
-        for memory in [Memory::with_files(450 * MIB, 2), Memory::with_peers(450 * MIB)] {
+        for memory in [MemoryParts::with_files(450 * MIB, 2), MemoryParts::with_peers(450 * MIB)] {
             assert!(memory.coins_bytes > 450 * MIB / 2, "{memory:?}");
         }
-        assert_eq!(Memory::with_files(4 * MIB, 2).coins_bytes, 3 * MIB);
+        assert_eq!(MemoryParts::with_files(4 * MIB, 2).coins_bytes, 3 * MIB);
     }
 }

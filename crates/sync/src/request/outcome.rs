@@ -40,7 +40,7 @@ pub struct Outcome {
     /// run ended with the hints.
     pub connected_from: Option<Height>,
     /// Which scripts of the connected blocks were run.
-    pub scripts: Scripts,
+    pub scripts: ScriptCounts,
     /// Blocks whose witnesses were left alone ([`Request::leave_witnesses`](super::Request::leave_witnesses)).
     pub unseen_witnesses: u64,
     /// Whether Core's own table of snapshots has this very set; not where no set is kept. A run that leads to another one
@@ -60,7 +60,7 @@ pub struct Outcome {
 
 /// Which scripts of connected blocks were run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Scripts {
+pub struct ScriptCounts {
     /// Blocks whose scripts were run.
     pub run: u64,
     /// Blocks whose scripts were taken for valid.

@@ -14,9 +14,9 @@ use crate::request::{
     HintedTask, HintedValidity, HintsInput, Output, OutputKind, Request, RunEnv, Stop, Task,
 };
 use crate::runs::EachRecord;
-use crate::sink::put::{Put, Records, SetMuHash, Sinks, put_set};
+use crate::sink::put::{Put, SetMuHash, SetRecords, Sinks, put_set};
 use crate::sink::{SetInfo, SnapshotSink};
-use crate::workdir::invalid::InvalidBlocks;
+use crate::workdir::invalid::PutAsideBlocks;
 use apus_chain::UtxoSetHash;
 use apus_storage::{DirStorage, Storage, create_private_dir};
 use apus_utreexo::Roots;
@@ -47,7 +47,7 @@ pub(super) fn write(
     folder.remove(SET).map_err(at(&options.hints_folder))?;
     let sinks: Sinks<'_> = vec![Box::new(SnapshotSink::create(&folder, SET, set)?)];
     let muhash = SetMuHash::Known(known.muhash);
-    put_set(request, set, sinks, muhash, 0, Records::given(records))?;
+    put_set(request, set, sinks, muhash, 0, SetRecords::given(records))?;
     let (storage, observer) = (DirStorage::private(&work), OfSecondPass(request.env.observer));
     let pass = Request {
         source: request.source.clone(),
@@ -67,7 +67,7 @@ pub(super) fn write(
     };
     let run_pass = || {
         // It is to choose the chain that this run ended with.
-        let invalid = InvalidBlocks::read(request.env.workdir, request.env.params.network)?;
+        let invalid = PutAsideBlocks::read(request.env.workdir, request.env.params.network)?;
         if !invalid.all().is_empty() {
             invalid.write(pass.env.workdir, request.env.params.network)?;
         }

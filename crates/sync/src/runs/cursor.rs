@@ -1,13 +1,13 @@
-//! [`Cursor`]: a way through a run that is in memory, from one number to the next.
+//! [`RunCursor`]: a way through a run that is in memory, from one number to the next.
 
-use super::form::Form;
+use super::form::RunForm;
 use super::reader::first_record;
-use crate::workdir::Held;
+use crate::workdir::HeldRun;
 use crate::workdir::index::{Section, prefix};
 use core::marker::PhantomData;
 
 /// See the module. Sections are passed as a whole, so few records are looked at where many are taken at a time.
-pub struct Cursor<'r, F> {
+pub struct RunCursor<'r, F> {
     run: &'r [u8],
     /// What was not taken yet begins here.
     at: usize,
@@ -17,8 +17,8 @@ pub struct Cursor<'r, F> {
     form: PhantomData<F>,
 }
 
-impl<'r, F: Form> Cursor<'r, F> {
-    pub fn new(held: &'r Held) -> Self {
+impl<'r, F: RunForm> RunCursor<'r, F> {
+    pub fn new(held: &'r HeldRun) -> Self {
         let sections = &held.index.sections;
         Self { run: &held.bytes, at: 0, sections, section_start: 0, form: PhantomData }
     }
@@ -51,8 +51,8 @@ impl<'r, F: Form> Cursor<'r, F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runs::Places;
-    use crate::workdir::index::Index;
+    use crate::runs::PlacesForm;
+    use crate::workdir::index::RunIndex;
     use proptest::collection::vec;
     use proptest::prelude::*;
     use std::sync::Arc;
@@ -68,13 +68,13 @@ mod tests {
             numbers.sort_unstable();
             steps.sort_unstable();
             let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_be_bytes()).collect();
-            let mut index = Index::default();
+            let mut index = RunIndex::default();
             bytes.chunks(8).for_each(|record| index.take_held(record));
             if is_one_section {
-                index = Index::of_held(&bytes).unwrap();
+                index = RunIndex::of_held(&bytes).unwrap();
             }
-            let held = Held { bytes, index: Arc::new(index) };
-            let mut cursor = Cursor::<Places>::new(&held);
+            let held = HeldRun { bytes, index: Arc::new(index) };
+            let mut cursor = RunCursor::<PlacesForm>::new(&held);
             let mut rest = &numbers[..];
             for step in steps {
                 let (below, after) = rest.split_at(rest.partition_point(|number| *number < step));

@@ -1,4 +1,4 @@
-//! [`Form`]: how the records of a kind of run lie, as far as a merge has to know.
+//! [`RunForm`]: how the records of a kind of run lie, as far as a merge has to know.
 
 use crate::error::{InvalidError, SyncError};
 use apus_chain::Txid;
@@ -12,7 +12,7 @@ pub(super) const GROUP_BYTES_MAX: u32 = 4_000_000 + 26 * 111_111;
 const MADE_BYTES_MAX: u32 = GROUP_BYTES_MAX + 15 * 111_111;
 
 /// A kind of records, sorted by a key that stands first in them.
-pub trait Form {
+pub trait RunForm {
     /// Bytes of the key, in the order of a sort.
     const KEY: usize;
 
@@ -30,9 +30,9 @@ pub trait Form {
 }
 
 /// Coins of transactions: `txid ‖ u32le length ‖ group`.
-pub enum Coins {}
+pub enum CoinsForm {}
 
-impl Form for Coins {
+impl RunForm for CoinsForm {
     const KEY: usize = 32;
     const NAME: &'static str = "";
     const HEAD: usize = 36;
@@ -53,9 +53,9 @@ fn coin_bytes(head: &[u8]) -> Option<usize> {
 }
 
 /// Coins that segments make ([`MadeRecord`](crate::engines::mergesync::MadeRecord)).
-pub enum Made {}
+pub enum MadeForm {}
 
-impl Form for Made {
+impl RunForm for MadeForm {
     const KEY: usize = 36;
     const NAME: &'static str = "made-";
     const HEAD: usize = 40;
@@ -67,9 +67,9 @@ impl Form for Made {
 }
 
 /// Coins that blocks want ([`SpentRecord`](crate::engines::mergesync::SpentRecord)).
-pub enum Spent {}
+pub enum SpentForm {}
 
-impl Form for Spent {
+impl RunForm for SpentForm {
     const KEY: usize = 44;
     const NAME: &'static str = "spent-";
     const HEAD: usize = 44;
@@ -82,7 +82,7 @@ impl Form for Spent {
 /// Coins that inputs take ([`AnswerRecord`](crate::engines::mergesync::AnswerRecord)).
 pub enum Answers {}
 
-impl Form for Answers {
+impl RunForm for Answers {
     const KEY: usize = 8;
     const NAME: &'static str = "answers-";
     const HEAD: usize = 10;
@@ -93,9 +93,9 @@ impl Form for Answers {
 }
 
 /// Places of coins that survive: `height ‖ index`, in big-endian.
-pub enum Places {}
+pub enum PlacesForm {}
 
-impl Form for Places {
+impl RunForm for PlacesForm {
     const KEY: usize = 8;
     const NAME: &'static str = "places-";
     const HEAD: usize = 8;
@@ -106,9 +106,9 @@ impl Form for Places {
 }
 
 /// Leaves of the Utreexo forest: `place ‖ hash`, the place among all leaves in big-endian.
-pub enum Leaves {}
+pub enum LeavesForm {}
 
-impl Form for Leaves {
+impl RunForm for LeavesForm {
     const KEY: usize = 8;
     const NAME: &'static str = "leaves-";
     const HEAD: usize = 40;

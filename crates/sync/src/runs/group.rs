@@ -1,4 +1,4 @@
-//! [`Group`]: the record of a transaction's coins, made of the coins one by one.
+//! [`RecordGroup`]: the record of a transaction's coins, made of the coins one by one.
 
 use super::EachRecord;
 use crate::error::SyncError;
@@ -7,13 +7,13 @@ use apus_engine::utxo::CoinBytes;
 
 /// The coins of one transaction while they are gathered.
 #[derive(Default)]
-pub struct Group {
+pub struct RecordGroup {
     txid: Txid,
     coins: Vec<(u32, CoinBytes)>,
     record: Vec<u8>,
 }
 
-impl Group {
+impl RecordGroup {
     /// Takes the next coin. Those of one transaction come one after the other.
     pub fn take(
         &mut self,

@@ -1,15 +1,15 @@
-//! [`Lanes`]: the records of many runs, for threads that take some keys after the other.
+//! [`RunLanes`]: the records of many runs, for threads that take some keys after the other.
 //!
 //! Threads follow one another through the runs: one takes what it wants of the first ones while the thread before it
 //! takes the same of the next. So each section is read once and is in memory once, however many threads there
 //! are, and none of them reads at the place of another. Records are not merged here, and not copied: a thread gets
-//! [pieces](Piece) of sections, each sorted.
+//! [pieces](LanePiece) of sections, each sorted.
 
-use super::form::Form;
+use super::form::RunForm;
 use super::reader::{IndexedRun, damaged, first_record, read};
 use super::{KeyRange, Merging, RunReader, Runs};
 use crate::error::{StorageResult, SyncError};
-use crate::workdir::Held;
+use crate::workdir::HeldRun;
 use crate::workdir::index::prefix;
 use apus_storage::Storage;
 use core::marker::PhantomData;
@@ -19,7 +19,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Records that follow one another in a run.
 #[derive(Clone)]
-pub struct Piece {
+pub struct LanePiece {
     of: LaneSource,
     range: Range<usize>,
 }
@@ -30,12 +30,12 @@ enum LaneSource {
     /// A section that was read.
     Section(Arc<Vec<u8>>),
     /// A whole run in memory.
-    Held(Arc<Held>),
+    Held(Arc<HeldRun>),
 }
 
-impl Piece {
+impl LanePiece {
     /// Of a run in memory.
-    pub(super) fn held(held: &Arc<Held>, range: Range<usize>) -> Self {
+    pub(super) fn held(held: &Arc<HeldRun>, range: Range<usize>) -> Self {
         Self { of: LaneSource::Held(Arc::clone(held)), range }
     }
 
@@ -60,27 +60,27 @@ impl Piece {
 /// What a thread takes of a run: a piece, and seldom some more of the sections behind it.
 pub struct Lot {
     run: usize,
-    first: Piece,
-    rest: Vec<Piece>,
+    first: LanePiece,
+    rest: Vec<LanePiece>,
 }
 
 impl Lot {
-    pub fn pieces(&self) -> impl Iterator<Item = &Piece> {
+    pub fn pieces(&self) -> impl Iterator<Item = &LanePiece> {
         std::iter::once(&self.first).chain(&self.rest)
     }
 
-    pub(super) fn into_pieces(self) -> (Piece, Vec<Piece>) {
+    pub(super) fn into_pieces(self) -> (LanePiece, Vec<LanePiece>) {
         (self.first, self.rest)
     }
 }
 
 /// See the module.
-pub struct Lanes<'s, F: Form> {
+pub struct RunLanes<'s, F: RunForm> {
     runs: Runs<'s, F>,
     lanes: Vec<RunLane<F>>,
 }
 
-impl<'s, F: Form> Lanes<'s, F> {
+impl<'s, F: RunForm> RunLanes<'s, F> {
     /// The records from a key on, for so many threads.
     pub fn open(runs: Runs<'s, F>, from: u64, threads: usize) -> Result<Self, SyncError> {
         let each = (runs.runs.len() / (LANES_EACH * threads)).max(1);
@@ -161,12 +161,12 @@ struct LanePlace {
     /// Where that begins in the run.
     offset: usize,
     /// What was read and not taken.
-    rest: Option<Piece>,
+    rest: Option<LanePiece>,
     /// Records below this key are left out.
     from: u64,
 }
 
-impl<F: Form> RunLane<F> {
+impl<F: RunForm> RunLane<F> {
     fn open(
         storage: &dyn Storage,
         (first, runs): (usize, &[IndexedRun]),
@@ -221,7 +221,7 @@ impl Drop for LaneTurn<'_> {
 
 impl LaneState {
     /// The next records of each run, which have keys below this one.
-    fn take<F: Form>(
+    fn take<F: RunForm>(
         &mut self,
         storage: &dyn Storage,
         runs: &[IndexedRun],
@@ -255,12 +255,12 @@ impl LanePlace {
     }
 
     /// The next records that are in one section and have keys below this one; none where there are none.
-    fn next<F: Form>(
+    fn next<F: RunForm>(
         &mut self,
         storage: &dyn Storage,
         run: &IndexedRun,
         until: Option<u64>,
-    ) -> Result<Option<Piece>, SyncError> {
+    ) -> Result<Option<LanePiece>, SyncError> {
         let is_below = |prefix: u64| until.is_none_or(|until| prefix < until);
         loop {
             let next = run.index.sections.get(self.section);
@@ -288,22 +288,22 @@ impl LanePlace {
     }
 
     /// Reads the next section.
-    fn next_section<F: Form>(
+    fn next_section<F: RunForm>(
         &mut self,
         storage: &dyn Storage,
         run: &IndexedRun,
-    ) -> Result<Piece, SyncError> {
+    ) -> Result<LanePiece, SyncError> {
         let (name, section) = (&run.info.name, &run.index.sections[self.section]);
         let (start, length) = (self.offset, section.bytes as usize);
         let mut piece = match (&run.info.held, &mut self.file) {
-            (Some(held), _) => Piece::held(held, start..start + length),
+            (Some(held), _) => LanePiece::held(held, start..start + length),
             (None, Some(file)) => {
                 let mut bytes = vec![0; length];
                 read(storage, name, &mut **file, &mut bytes)?;
                 if !section.is_of(&bytes) {
                     return Err(damaged(storage, name));
                 }
-                Piece { of: LaneSource::Section(Arc::new(bytes)), range: 0..length }
+                LanePiece { of: LaneSource::Section(Arc::new(bytes)), range: 0..length }
             }
             (None, None) => return Err(damaged(storage, name)),
         };
@@ -318,7 +318,7 @@ impl LanePlace {
 }
 
 /// How many bytes the records take whose keys are below this one; none where these are no records.
-fn bytes_below<F: Form>(records: &[u8], until: u64) -> Option<usize> {
+fn bytes_below<F: RunForm>(records: &[u8], until: u64) -> Option<usize> {
     let mut at = 0;
     while at < records.len() && prefix(&records[at..]) < until {
         at += first_record::<F>(&records[at..])?;
@@ -339,7 +339,7 @@ mod tests {
 
     /// What threads take that claim these ranges one after the other, by range.
     fn taken(
-        lanes: &Lanes<'_, Coins>,
+        lanes: &RunLanes<'_, Coins>,
         ranges: &[KeyRange],
         threads: usize,
     ) -> Vec<(usize, Result<Records, SyncError>)> {
@@ -402,7 +402,7 @@ mod tests {
             cuts.sort_unstable();
             let open = |from| {
                 let runs = Runs::<Coins>::indexed(&storage, infos.clone()).unwrap();
-                Lanes::open(runs, from, threads).unwrap()
+                RunLanes::open(runs, from, threads).unwrap()
             };
             let ranges = ranges(cuts[0], &cuts[1..]);
             let mut lanes = open(cuts[0]);
@@ -440,7 +440,7 @@ mod tests {
             put(&storage, "run-1", &file);
             for threads in [1, 3, 6] {
                 let runs = Runs::<Coins>::indexed(&storage, infos.clone()).unwrap();
-                let lanes = Lanes::open(runs, 0, threads).unwrap();
+                let lanes = RunLanes::open(runs, 0, threads).unwrap();
                 let outcomes = taken(&lanes, &ranges, threads).into_iter().map(|it| it.1);
                 let outcomes: Vec<_> = outcomes.collect();
                 let bad = outcomes.iter().position(|outcome| outcome.is_err()).unwrap();

@@ -5,7 +5,7 @@
 //! twice as often, and moves whole keys.
 
 use super::EachRecord;
-use super::form::Form;
+use super::form::RunForm;
 use super::reader::RunReader;
 use crate::error::SyncError;
 use crate::workdir::index::prefix;
@@ -13,7 +13,7 @@ use apus_storage::Storage;
 use core::cmp::Ordering;
 
 /// See the module.
-pub struct Merging<'s, F: Form> {
+pub struct Merging<'s, F: RunForm> {
     storage: &'s dyn Storage,
     readers: Vec<RunReader<F>>,
     order: Tournament,
@@ -21,7 +21,7 @@ pub struct Merging<'s, F: Form> {
     begun: bool,
 }
 
-impl<'s, F: Form> Merging<'s, F> {
+impl<'s, F: RunForm> Merging<'s, F> {
     pub(super) fn of(
         storage: &'s dyn Storage,
         runs: impl ExactSizeIterator<Item = RunReader<F>>,
@@ -76,7 +76,7 @@ impl<'s, F: Form> Merging<'s, F> {
 }
 
 /// Whether one run's record comes before that of another one, which begins with the same bytes, or one of them is over.
-fn comes_before<F: Form>(readers: &[RunReader<F>], one: usize, other: usize) -> bool {
+fn comes_before<F: RunForm>(readers: &[RunReader<F>], one: usize, other: usize) -> bool {
     let place = |run: usize| (readers[run].is_over(), readers[run].key(), run);
     place(one) < place(other)
 }

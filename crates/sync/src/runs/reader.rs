@@ -4,11 +4,11 @@
 //! doubted afterwards. Only the sections that are asked for are read.
 
 use super::KeyRange;
-use super::form::Form;
-use super::lanes::{Lot, Piece};
+use super::form::RunForm;
+use super::lanes::{LanePiece, Lot};
 use crate::error::{IoError, StorageResult, SyncError};
 use crate::workdir::RunInfo;
-use crate::workdir::index::{Index, checksum, prefix};
+use crate::workdir::index::{RunIndex, checksum, prefix};
 use apus_hash::prefetch;
 use apus_storage::Storage;
 use core::marker::PhantomData;
@@ -25,7 +25,7 @@ pub(super) struct IndexedRun {
     pub(super) info: RunInfo,
     /// Its name, for those who read it.
     name: Arc<str>,
-    pub(super) index: Arc<Index>,
+    pub(super) index: Arc<RunIndex>,
 }
 
 impl IndexedRun {
@@ -39,7 +39,7 @@ impl IndexedRun {
         let mut bytes = vec![0; (info.file_bytes() - info.bytes) as usize];
         let mut file = storage.open(name, info.bytes).at(storage, name)?;
         read(storage, name, &mut *file, &mut bytes)?;
-        let index = (checksum(&bytes) == info.checksum).then(|| Index::read(&bytes, info.bytes));
+        let index = (checksum(&bytes) == info.checksum).then(|| RunIndex::read(&bytes, info.bytes));
         let index = index.flatten().ok_or_else(|| damaged(storage, name))?;
         Ok(Self { name: info.name.as_str().into(), info, index: Arc::new(index) })
     }
@@ -56,13 +56,18 @@ impl IndexedRun {
 /// Where a run's sections are looked at.
 enum RunInput {
     /// In a buffer, one at a time: those of the index that were not looked at yet.
-    File { file: Box<dyn Read + Send>, index: Arc<Index>, sections: Range<usize>, buffer: Vec<u8> },
+    File {
+        file: Box<dyn Read + Send>,
+        index: Arc<RunIndex>,
+        sections: Range<usize>,
+        buffer: Vec<u8>,
+    },
     /// In memory, where they need no proof: the piece at hand, and those behind it.
-    Pieces { at: Option<Piece>, left: std::vec::IntoIter<Piece> },
+    Pieces { at: Option<LanePiece>, left: std::vec::IntoIter<LanePiece> },
 }
 
 /// A part of a run, read from start to end.
-pub(super) struct RunReader<F: Form> {
+pub(super) struct RunReader<F: RunForm> {
     name: Arc<str>,
     input: RunInput,
     keys: KeyRange,
@@ -77,7 +82,7 @@ pub(super) struct RunReader<F: Form> {
     form: PhantomData<F>,
 }
 
-impl<F: Form> RunReader<F> {
+impl<F: RunForm> RunReader<F> {
     pub(super) fn open(
         storage: &dyn Storage,
         run: &IndexedRun,
@@ -91,7 +96,7 @@ impl<F: Form> RunReader<F> {
             Some(held) => {
                 let bytes =
                     all[sections].iter().map(|section| section.bytes as usize).sum::<usize>();
-                let piece = (bytes > 0).then(|| Piece::held(held, before..before + bytes));
+                let piece = (bytes > 0).then(|| LanePiece::held(held, before..before + bytes));
                 RunInput::Pieces { at: None, left: Vec::from_iter(piece).into_iter() }
             }
             None => {
@@ -131,7 +136,7 @@ impl<F: Form> RunReader<F> {
     fn bytes(&self) -> &[u8] {
         match &self.input {
             RunInput::File { buffer, .. } => buffer,
-            RunInput::Pieces { at, .. } => at.as_ref().map_or(&[], Piece::bytes),
+            RunInput::Pieces { at, .. } => at.as_ref().map_or(&[], LanePiece::bytes),
         }
     }
 
@@ -237,7 +242,7 @@ impl RunInput {
 
 /// Length in bytes of the record that some bytes begin with; none where they begin with none, or with less
 /// than its head.
-pub fn first_record<F: Form>(bytes: &[u8]) -> Option<usize> {
+pub fn first_record<F: RunForm>(bytes: &[u8]) -> Option<usize> {
     Some(F::HEAD + F::body(bytes.get(..F::HEAD)?)?)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::error::{StorageResult, SyncError};
 use crate::workdir::RunInfo;
-use crate::workdir::index::{Index, Section, checksum};
+use crate::workdir::index::{RunIndex, Section, checksum};
 use apus_storage::{Storage, StorageFile};
 
 /// A run on its way to a file.
@@ -13,7 +13,7 @@ pub struct RunWriter<'s> {
     section_bytes: usize,
     /// Records that are not in the file yet.
     section: Vec<u8>,
-    index: Index,
+    index: RunIndex,
 }
 
 impl<'s> RunWriter<'s> {
@@ -24,7 +24,7 @@ impl<'s> RunWriter<'s> {
         section_bytes: usize,
     ) -> Result<Self, SyncError> {
         let file = storage.create(&name).at(storage, &name)?;
-        let (section, index) = (Vec::with_capacity(section_bytes), Index::default());
+        let (section, index) = (Vec::with_capacity(section_bytes), RunIndex::default());
         Ok(Self { storage, name, file, section_bytes, section, index })
     }
 

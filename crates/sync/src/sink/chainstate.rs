@@ -11,7 +11,7 @@ use crate::folder::{BlocksRead, FolderDraft, FolderOutput, WrittenFolder, at};
 use crate::progress::{Event, Observer, Phase, Progress, stop_if_interrupted};
 use crate::random::random_bytes;
 use crate::request::RunEnv;
-use crate::taker::Taker;
+use crate::taker::BatchTaker;
 use apus_chain::{BlockHash, OutPoint, Txid, write_compact_size};
 use apus_datadir::chainstate::{
     ChainstateWriter, CoinSample, LookedUp, ReadBack as DatabaseReadBack, read_back, size_bound,
@@ -157,7 +157,8 @@ impl ReadBack {
         let (mut coins, mut bytes, mut failure) = (0, 0, None);
         let read = std::thread::scope(|scope| {
             let apart = threads > 1;
-            let mut hash = Taker::new("coins", scope, apart, |batch| hashed.put_records(batch))?;
+            let mut hash =
+                BatchTaker::new("coins", scope, apart, |batch| hashed.put_records(batch))?;
             let mut batch = Vec::with_capacity(BATCH_BYTES + BATCH_BYTES / 8);
             let mut hand_on = |batch: &mut Vec<u8>, progress| {
                 let whole = std::mem::replace(batch, Vec::with_capacity(batch.capacity()));

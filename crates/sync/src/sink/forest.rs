@@ -1,16 +1,16 @@
 //! `utreexo:FILE`: the roots of the Utreexo forest.
 //!
-//! The leaves that survive lie in [parts](Parts) of which each has all those of a range of places: segments, or pieces of
+//! The leaves that survive lie in [parts](ForestParts) of which each has all those of a range of places: segments, or pieces of
 //! a merge. Threads make a fragment of each part, and those are joined, which takes no time: a fragment is some
 //! dozens of nodes.
 
 mod segments;
 mod sorted;
 
-pub use segments::SegmentLeaves;
+pub use segments::StoredLeaves;
 pub use sorted::SortedLeaves;
 
-use super::Draft;
+use super::FileDraft;
 use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
 use crate::request::RunEnv;
@@ -24,7 +24,7 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 const TOGETHER: usize = 4096;
 
 /// Where the leaves that survive are.
-pub trait Parts: Sync {
+pub trait ForestParts: Sync {
     /// How many parts there are.
     fn count(&self) -> usize;
 
@@ -36,7 +36,7 @@ pub trait Parts: Sync {
 }
 
 /// The roots that the leaves of all parts lead to.
-pub fn roots(env: &RunEnv<'_>, parts: &dyn Parts) -> Result<Roots, SyncError> {
+pub fn roots(env: &RunEnv<'_>, parts: &dyn ForestParts) -> Result<Roots, SyncError> {
     env.observer.event(Event::Started(Phase::Forest));
     let (next, halt, bytes) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicU64::new(0));
     let growing = Growing { env, parts, next, halt, bytes };
@@ -51,7 +51,7 @@ pub fn roots(env: &RunEnv<'_>, parts: &dyn Parts) -> Result<Roots, SyncError> {
 /// What the threads share.
 pub struct Growing<'a> {
     env: &'a RunEnv<'a>,
-    parts: &'a dyn Parts,
+    parts: &'a dyn ForestParts,
     /// The first part that no thread has claimed.
     next: AtomicUsize,
     halt: AtomicBool,
@@ -189,8 +189,8 @@ pub fn draft_roots<'a>(
     storage: &'a dyn Storage,
     name: &str,
     roots: &Option<Roots>,
-) -> Result<(Draft<'a>, Box<dyn StorageFile>), SyncError> {
-    let (draft, mut file) = Draft::create(storage, name)?;
+) -> Result<(FileDraft<'a>, Box<dyn StorageFile>), SyncError> {
+    let (draft, mut file) = FileDraft::create(storage, name)?;
     let mut bytes = Vec::new();
     roots.iter().for_each(|roots| roots.write(&mut bytes));
     draft.write(&mut *file, &bytes)?;

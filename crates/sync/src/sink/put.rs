@@ -11,12 +11,14 @@ use crate::error::{InvalidError, IoError, SyncError};
 use crate::folder::WrittenFolder;
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
 use crate::request::{Output, OutputKind, Request, RunEnv};
-use crate::runs::{Coins, EachRecord, MergeBudget, merge_runs};
-use crate::sink::forest::{SegmentLeaves, draft_roots, roots};
+use crate::runs::{CoinsForm, EachRecord, MergeBudget, merge_runs};
+use crate::sink::forest::{StoredLeaves, draft_roots, roots};
 use crate::sink::set_hash::hash_set;
-use crate::sink::{CoinSink, Draft, HashSink, SetInfo, SnapshotSink, TotalsSink, Whole, folders};
+use crate::sink::{
+    CoinSink, FileDraft, HashSink, SetInfo, SnapshotSink, TotalsSink, Whole, folders,
+};
 use crate::source::ChainSource;
-use crate::taker::Taker;
+use crate::taker::BatchTaker;
 use crate::workdir::plan::RunIdentity;
 use crate::workdir::{RunInfo, Workdir};
 use apus_chain::{Height, UtxoSetHash};
@@ -36,7 +38,7 @@ pub fn write_out(
     workdir: &Workdir<'_>,
     identity: &RunIdentity,
     [coins, hints]: [Vec<RunInfo>; 2],
-    leaves: Option<SegmentLeaves<'_>>,
+    leaves: Option<StoredLeaves<'_>>,
     verdict: &Verdict,
 ) -> Result<(SetInfo, Put), SyncError> {
     let bytes = coins.iter().map(|run| run.bytes).sum();
@@ -67,7 +69,7 @@ pub fn write_out(
         }
     }
     let muhash = SetMuHash::Known(verdict.muhash);
-    let put = put_set(request, set, sinks, muhash, bytes, Records::Runs(coins));
+    let put = put_set(request, set, sinks, muhash, bytes, SetRecords::Runs(coins));
     let mut put = put.inspect_err(|error| forget_damaged(workdir.storage(), error))?;
     put.utreexo = forest;
     drafts.into_iter().try_for_each(|(draft, file)| draft.publish(file))?;
@@ -90,8 +92,8 @@ fn draft_hints<'a>(
     stop: Height,
     workdir: &Workdir<'_>,
     runs: &[RunInfo],
-) -> Result<(Draft<'a>, Box<dyn StorageFile>), SyncError> {
-    let (draft, mut file) = Draft::create(storage, name)?;
+) -> Result<(FileDraft<'a>, Box<dyn StorageFile>), SyncError> {
+    let (draft, mut file) = FileDraft::create(storage, name)?;
     let header = [&HINTS_MAGIC[..], &[HINTS_VERSION], &stop.to_le_bytes()].concat();
     draft.write(&mut *file, &header)?;
     for run in runs {
@@ -108,11 +110,11 @@ pub fn merge_all(
 ) -> Result<(), SyncError> {
     let budget = MergeBudget::new(env.memory_bytes / 2);
     let go_on = || stop_if_interrupted(env.interrupt);
-    merge_runs::<Coins>(env.workdir, runs, budget, &go_on, each)
+    merge_runs::<CoinsForm>(env.workdir, runs, budget, &go_on, each)
 }
 
 /// Where the records of a set come from, in the order of a snapshot.
-pub enum Records<'r> {
+pub enum SetRecords<'r> {
     /// Out of some runs, which are merged.
     Runs(Vec<RunInfo>),
     /// The caller gives them.
@@ -122,7 +124,7 @@ pub enum Records<'r> {
 /// Gives all records.
 type Give<'r> = dyn FnOnce(&mut EachRecord<'_>) -> Result<(), SyncError> + 'r;
 
-impl<'r> Records<'r> {
+impl<'r> SetRecords<'r> {
     pub fn given(give: impl FnOnce(&mut EachRecord<'_>) -> Result<(), SyncError> + 'r) -> Self {
         Self::Given(Box::new(give))
     }
@@ -148,7 +150,7 @@ pub enum SetMuHash {
 
 /// What the set's hash is, and of how many coins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Hashed {
+pub struct SetHash {
     pub hash_serialized_3: [u8; 32],
     pub coins: u64,
 }
@@ -158,7 +160,7 @@ pub struct Hashed {
 pub struct KnownOfSet {
     pub muhash: SetMuHash,
     /// None where it is to be computed on the way.
-    pub hashed: Option<Hashed>,
+    pub hashed: Option<SetHash>,
 }
 
 impl From<SetMuHash> for KnownOfSet {
@@ -187,7 +189,7 @@ pub fn put_set(
     mut sinks: Sinks<'_>,
     known: impl Into<KnownOfSet>,
     bytes: u64,
-    records: Records<'_>,
+    records: SetRecords<'_>,
 ) -> Result<Put, SyncError> {
     request.env.observer.event(Event::Started(Phase::Coins));
     let KnownOfSet { muhash, hashed } = known.into();
@@ -195,10 +197,10 @@ pub fn put_set(
         SetMuHash::Known(_) => None,
         SetMuHash::Compute => Some(TotalsSink::new(request.muhash)),
     };
-    let Hashed { hash_serialized_3, coins } = match hashed {
+    let SetHash { hash_serialized_3, coins } = match hashed {
         Some(hashed) if sinks.is_empty() && computed.is_none() => hashed,
         _ => match records {
-            Records::Runs(runs) if sinks.is_empty() && computed.is_none() => {
+            SetRecords::Runs(runs) if sinks.is_empty() && computed.is_none() => {
                 hash_set(&request.env, runs, bytes)?
             }
             records => {
@@ -207,7 +209,7 @@ pub fn put_set(
                 let total =
                     Progress { bytes_total: bytes, coins_total: set.coins, ..Progress::default() };
                 hand_out(&request.env, total, &mut hash, &mut sinks, computed.as_mut(), give)?;
-                Hashed { coins: hash.coins(), hash_serialized_3: hash.finish() }
+                SetHash { coins: hash.coins(), hash_serialized_3: hash.finish() }
             }
         },
     };
@@ -287,13 +289,14 @@ pub(super) fn hand_out(
     let coins = hash.counter();
     std::thread::scope(|scope| {
         let apart = env.threads > 1;
-        let mut takers = vec![Taker::new("coins", scope, apart, |batch| hash.put_records(batch))?];
+        let mut takers =
+            vec![BatchTaker::new("coins", scope, apart, |batch| hash.put_records(batch))?];
         if !sinks.is_empty() {
             let put = |batch: &[u8]| sinks.iter_mut().try_for_each(|sink| sink.put_records(batch));
-            takers.push(Taker::new("coins", scope, apart, put)?);
+            takers.push(BatchTaker::new("coins", scope, apart, put)?);
         }
         if let Some(totals) = totals {
-            takers.push(Taker::new("coins", scope, apart, |batch| totals.put_records(batch))?);
+            takers.push(BatchTaker::new("coins", scope, apart, |batch| totals.put_records(batch))?);
         }
         let mut batch = Vec::with_capacity(BATCH_BYTES + BATCH_BYTES / 8);
         let mut hand_on = |batch: &mut Vec<u8>| {
@@ -309,6 +312,6 @@ pub(super) fn hand_out(
             if batch.len() >= BATCH_BYTES { hand_on(&mut batch) } else { Ok(()) }
         })?;
         hand_on(&mut batch)?;
-        takers.into_iter().try_for_each(Taker::end)
+        takers.into_iter().try_for_each(BatchTaker::end)
     })
 }

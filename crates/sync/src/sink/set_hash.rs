@@ -3,15 +3,15 @@
 //! It is one chain of compressions, of which each needs the one before. But most of the work is to read runs, to merge
 //! them, and to make of each coin what is hashed. Threads do that for one part of the keys after the other, and
 //! one that finds the next part of the chain ready adds it. How far they run ahead of the chain is bounded, and they
-//! [follow one another](Lanes) through the runs. Where there is little memory for that, one thread merges, and another
+//! [follow one another](RunLanes) through the runs. Where there is little memory for that, one thread merges, and another
 //! hashes.
 
-use super::put::{Hashed, merge_all};
+use super::put::{SetHash, merge_all};
 use super::{HashSink, each_coin};
 use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
 use crate::request::RunEnv;
-use crate::runs::{Coins, KeyRange, Lanes, MergeBudget, Runs, divide, records};
+use crate::runs::{CoinsForm, KeyRange, MergeBudget, RunLanes, Runs, divide, records};
 use crate::workdir::RunInfo;
 use apus_chain::{HashSerialized3, UtxoElements};
 use std::collections::BTreeMap;
@@ -35,13 +35,13 @@ pub(super) fn hash_set(
     env: &RunEnv<'_>,
     runs: Vec<RunInfo>,
     bytes_total: u64,
-) -> Result<Hashed, SyncError> {
+) -> Result<SetHash, SyncError> {
     if !has_memory(env) {
         return hash_by_one(env, runs, bytes_total);
     }
     let budget = MergeBudget::new(env.memory_bytes / 2).by(threads(env));
     let go_on = || stop_if_interrupted(env.interrupt);
-    let runs = Runs::<Coins>::open(env.workdir, runs, budget, &go_on)?;
+    let runs = Runs::<CoinsForm>::open(env.workdir, runs, budget, &go_on)?;
     let parts = parts(&runs, env, bytes_total);
     let hashing = Hashing::of(env, runs, parts)?;
     let hashed = hashing.run(bytes_total)?;
@@ -63,7 +63,7 @@ fn has_memory(env: &RunEnv<'_>) -> bool {
 }
 
 /// Parts of all keys, small enough for as many as are under way at once.
-fn parts(runs: &Runs<'_, Coins>, env: &RunEnv<'_>, bytes: u64) -> Vec<KeyRange> {
+fn parts(runs: &Runs<'_, CoinsForm>, env: &RunEnv<'_>, bytes: u64) -> Vec<KeyRange> {
     let threads = threads(env) as u64;
     let for_memory = bytes / (env.memory_bytes / (16 * threads)).max(1);
     let wanted = (PARTS_EACH * threads).min(bytes / PART_BYTES_MIN + 1);
@@ -75,19 +75,19 @@ fn hash_by_one(
     env: &RunEnv<'_>,
     runs: Vec<RunInfo>,
     bytes_total: u64,
-) -> Result<Hashed, SyncError> {
+) -> Result<SetHash, SyncError> {
     let mut hash = HashSink::default();
     let total = Progress { bytes_total, ..Progress::default() };
     super::put::hand_out(env, total, &mut hash, &mut Vec::new(), None, |each| {
         merge_all(env, runs, each)
     })?;
-    Ok(Hashed { coins: hash.coins(), hash_serialized_3: hash.finish() })
+    Ok(SetHash { coins: hash.coins(), hash_serialized_3: hash.finish() })
 }
 
 /// What threads share.
 struct Hashing<'a> {
     env: &'a RunEnv<'a>,
-    runs: Lanes<'a, Coins>,
+    runs: RunLanes<'a, CoinsForm>,
     parts: Vec<KeyRange>,
     state: Mutex<HashingState>,
     /// The chain grew, or a thread failed.
@@ -124,15 +124,15 @@ struct KeyPart {
 impl<'a> Hashing<'a> {
     fn of(
         env: &'a RunEnv<'a>,
-        runs: Runs<'a, Coins>,
+        runs: Runs<'a, CoinsForm>,
         parts: Vec<KeyRange>,
     ) -> Result<Self, SyncError> {
-        let runs = Lanes::open(runs, 0, threads(env))?;
+        let runs = RunLanes::open(runs, 0, threads(env))?;
         let state = HashingState { hash: Some(HashSerialized3::new()), ..HashingState::default() };
         Ok(Self { env, runs, parts, state: Mutex::new(state), moved: Condvar::new() })
     }
 
-    fn run(&self, bytes_total: u64) -> Result<Hashed, SyncError> {
+    fn run(&self, bytes_total: u64) -> Result<SetHash, SyncError> {
         let workers = threads(self.env).min(self.parts.len());
         std::thread::scope(|scope| {
             let mut threads = Vec::new();
@@ -153,7 +153,7 @@ impl<'a> Hashing<'a> {
         let mut state = self.lock();
         match (state.failure.take(), state.hash.take()) {
             (None, Some(hash)) => {
-                Ok(Hashed { coins: state.coins, hash_serialized_3: hash.finish().0 })
+                Ok(SetHash { coins: state.coins, hash_serialized_3: hash.finish().0 })
             }
             (failure, _) => Err(failure.unwrap_or(SyncError::Interrupted)),
         }
@@ -279,7 +279,7 @@ mod tests {
     use super::*;
     use crate::progress::Silent;
     use crate::runs::first_record;
-    use crate::workdir::index::Index;
+    use crate::workdir::index::RunIndex;
     use apus_chain::{Network, Params};
     use apus_storage::Storage;
     use apus_testkit::rng::Rng;
@@ -310,7 +310,7 @@ mod tests {
     }
 
     fn held(name: usize, bytes: &[u8]) -> RunInfo {
-        let index = Index::cut(bytes, SECTION_BYTES, first_record::<Coins>);
+        let index = RunIndex::cut(bytes, SECTION_BYTES, first_record::<CoinsForm>);
         RunInfo::held(format!("{name}.run"), bytes.to_vec(), index)
     }
 
@@ -323,14 +323,14 @@ mod tests {
     }
 
     /// Hashed in about so many parts.
-    fn in_parts(env: &RunEnv<'_>, runs: &[RunInfo], parts: u64) -> Result<Hashed, SyncError> {
+    fn in_parts(env: &RunEnv<'_>, runs: &[RunInfo], parts: u64) -> Result<SetHash, SyncError> {
         let budget = MergeBudget::new(1 << 30);
-        let runs = Runs::<Coins>::open(env.workdir, runs.to_vec(), budget, &|| Ok(()))?;
+        let runs = Runs::<CoinsForm>::open(env.workdir, runs.to_vec(), budget, &|| Ok(()))?;
         let parts = divide(runs.sections(), parts);
         Hashing::of(env, runs, parts)?.run(0)
     }
 
-    fn by_one(env: &RunEnv<'_>, runs: &[RunInfo]) -> Hashed {
+    fn by_one(env: &RunEnv<'_>, runs: &[RunInfo]) -> SetHash {
         hash_by_one(env, runs.to_vec(), 0).unwrap()
     }
 

@@ -14,9 +14,9 @@ mod ways_back;
 pub use heads::BlockHead;
 
 use crate::engines::swiftsync::UndoSource;
-use crate::error::{ClockError, Gap, InvalidBlock, SourceError, SyncError};
+use crate::error::{ChainGap, ClockError, InvalidBlock, SourceError, SyncError};
 use crate::progress::{Event, Observer};
-use crate::source::{BlockFetcher, BlockSource, ChainSource, Search, Taken};
+use crate::source::{BlockFetcher, BlockSource, ChainSource, SearchOptions, Taken};
 use crate::warning::Warning;
 use apus_chain::{
     BLOCK_SIZE_MAX, BlockError, BlockHash, DecodeError, HEADER_SIZE, HeaderChain, Height,
@@ -25,7 +25,7 @@ use apus_chain::{
 use apus_datadir::{
     BlockFiles, BlockLocation, BlockReader, BlocksFolder, Obfuscation, ScanSummary,
 };
-use finding::{Finding, Settled};
+use finding::{BlockFinder, Settled};
 use from_index::{RECORD_HEAD, Unusable};
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -53,7 +53,7 @@ pub struct BlocksDir {
     /// Whether the places came from Core's index: then they may be stale, and their sizes are
     /// bounds.
     from_index: bool,
-    gap: Gap,
+    gap: ChainGap,
     /// Whether other copies of a block will do.
     copies_will_do: bool,
     /// Read buffer of each fetcher.
@@ -122,7 +122,7 @@ impl BlocksDir {
         let mut from_index = false;
         let mut settled = None;
         if use_index.is_of_node() {
-            let mut finding = Finding::new(&files, params, invalid);
+            let mut finding = BlockFinder::new(&files, params, invalid);
             let whole = matches!(use_index, UseIndex::Connected { .. });
             match use_index {
                 UseIndex::Stated(_) => from_index::find_stated(&files, &mut finding)?,
@@ -139,7 +139,7 @@ impl BlocksDir {
             });
             from_index = true;
         } else if use_index == UseIndex::IfPresent && has_index(dir) {
-            let mut finding = Finding::new(&files, params, invalid);
+            let mut finding = BlockFinder::new(&files, params, invalid);
             match from_index::find(&files, &mut finding, observer, interrupt)? {
                 Ok(()) => settled = finding.settle(),
                 Err(Unusable::Empty) => {}
@@ -151,7 +151,7 @@ impl BlocksDir {
             from_index = settled.is_some();
         }
         if settled.is_none() {
-            let mut finding = Finding::new(&files, params, invalid);
+            let mut finding = BlockFinder::new(&files, params, invalid);
             let summary = finding.scan(files.files(), observer, interrupt)?;
             summary.verdict(&files)?;
             warn(&files, &summary, observer);
@@ -325,7 +325,7 @@ impl ChainSource for BlocksDir {
     fn undo(
         &self,
         last: Height,
-        search: &Search<'_>,
+        search: &SearchOptions<'_>,
     ) -> Result<Option<Box<dyn UndoSource>>, SyncError> {
         let places = match self.from_index {
             true => self.stated_undo(last),
@@ -334,7 +334,7 @@ impl ChainSource for BlocksDir {
         Ok(places.map(|places| Box::new(places) as _))
     }
 
-    fn gap(&self) -> &Gap {
+    fn gap(&self) -> &ChainGap {
         &self.gap
     }
 

@@ -29,7 +29,7 @@ use apus_storage::Storage;
 use choice::Choice;
 use counts::TxCounts;
 use damaged::DamagedCopies;
-use kept::Keeping;
+use kept::BlockKeeping;
 use recent::RecentBlocks;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -55,7 +55,7 @@ pub struct Peers<'a> {
     params: Params,
     workdir: &'a dyn Storage,
     recent: Arc<RecentBlocks>,
-    kept: Option<Arc<Keeping>>,
+    kept: Option<Arc<BlockKeeping>>,
     choice: Mutex<Choice>,
     damaged: DamagedCopies,
     tx_counts: TxCounts,
@@ -90,7 +90,7 @@ impl<'a> Peers<'a> {
         let addresses =
             if options.connect.is_empty() { addresses::read(workdir) } else { Vec::new() };
         let recent = Arc::new(RecentBlocks::default());
-        let kept = keep.map(|place| Keeping::open(place, &params)).transpose()?;
+        let kept = keep.map(|place| BlockKeeping::open(place, &params)).transpose()?;
         let blocks: Option<Arc<dyn network::BlockProvider>> = match (options.listen, &kept) {
             (None, _) => None,
             (Some(_), Some(kept)) => Some(Arc::clone(kept) as _),

@@ -9,7 +9,7 @@
 
 use super::{Supply, Walker};
 use crate::error::{IoError, SyncError};
-use crate::request::{Memory, RunEnv};
+use crate::request::{MemoryParts, RunEnv};
 use crate::source::ChainSource;
 use apus_chain::{CheckedBlock, Height, HeightRange};
 use apus_engine::utxo::PreparedBlock;
@@ -102,7 +102,8 @@ pub fn walk_in_order<T: Prepared>(
     let supply = Supply::of(env, source, unseen);
     let blocks = range.end.saturating_sub(range.start) as usize;
     let workers = source.fetchers(env.threads).min(blocks);
-    let ahead = InOrder::new(range, Memory::blocks_bytes(env.memory_bytes)).unread(unread, workers);
+    let ahead =
+        InOrder::new(range, MemoryParts::blocks_bytes(env.memory_bytes)).unread(unread, workers);
     ahead.run(&supply, workers, walk, take)
 }
 

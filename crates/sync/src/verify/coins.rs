@@ -2,7 +2,7 @@
 //! work nor a resumed run changes them; and compared with those that its blocks leave.
 
 use super::Verify;
-use super::finding::{FindingKind, Findings, Found};
+use super::finding::{FindingKind, Findings, FoundFault};
 use crate::error::{StorageResult, SyncError};
 use crate::folder::at;
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 const AT_ONCE: u64 = 1 << 16;
 
 /// The coins that were taken.
-pub(super) struct Taken {
+pub(super) struct TakenCoins {
     pub(super) path: PathBuf,
     pub(super) info: SnapshotInfo,
     /// An earlier start took them.
@@ -45,7 +45,7 @@ pub(super) fn take(
     request: &Verify<'_>,
     storage: &DirStorage,
     findings: &Findings,
-) -> Result<Option<Taken>, SyncError> {
+) -> Result<Option<TakenCoins>, SyncError> {
     request.observer.event(Event::Started(Phase::Hints));
     let path = storage.folder().join(TAKEN);
     let is_there = path.try_exists().map_err(at(&path))?;
@@ -55,7 +55,7 @@ pub(super) fn take(
     let info = snapshot_info(open(&path, Some(request.params.network))?, false);
     let info = info.map_err(|error| named(&path, error))?;
     request.observer.event(Event::Ended { phase: Phase::Hints, bytes: info.bytes });
-    Ok(Some(Taken { path, info, of_earlier: is_there }))
+    Ok(Some(TakenCoins { path, info, of_earlier: is_there }))
 }
 
 fn try_to_take(
@@ -84,16 +84,16 @@ fn try_to_take(
         let (kind, found) = match error {
             ChainstateError::Read { path, source, .. } => return Err(at(&path)(source)),
             ChainstateError::Table { path, offset, what } => {
-                (FindingKind::CoinsDamaged, Found::new(what).at(&path, offset))
+                (FindingKind::CoinsDamaged, FoundFault::new(what).at(&path, offset))
             }
             ChainstateError::Vanished { path } => {
-                (FindingKind::CoinsDamaged, Found::new("it is not there").of(&path))
+                (FindingKind::CoinsDamaged, FoundFault::new("it is not there").of(&path))
             }
             ChainstateError::Unfinished { .. } => {
                 let what = "it is between two blocks: the node was stopped while it wrote";
-                (FindingKind::CoinsUnfinished, Found::new(what).of(&dir))
+                (FindingKind::CoinsUnfinished, FoundFault::new(what).of(&dir))
             }
-            other => (FindingKind::CoinsDamaged, Found::new(other).of(&dir)),
+            other => (FindingKind::CoinsDamaged, FoundFault::new(other).of(&dir)),
         };
         findings.add(kind, found);
         break;
@@ -262,7 +262,7 @@ pub(super) fn compare(
                 && left.bytes != other.bytes
             {
                 let what = "it is not the coin that its transaction made";
-                let found = Found::new(what).coin(left.outpoint, left.height).of(&dir);
+                let found = FoundFault::new(what).coin(left.outpoint, left.height).of(&dir);
                 findings.add(FindingKind::CoinWrong, found);
             }
         } else if let Some(coin) = if order.is_lt() { &left } else { &other } {
@@ -270,7 +270,7 @@ pub(super) fn compare(
                 Ordering::Less => (FindingKind::CoinMissing, "the blocks leave it unspent"),
                 _ => (FindingKind::CoinUnknown, "the blocks do not leave it unspent"),
             };
-            findings.add(kind, Found::new(what).coin(coin.outpoint, coin.height).of(&dir));
+            findings.add(kind, FoundFault::new(what).coin(coin.outpoint, coin.height).of(&dir));
         }
         if order.is_le() {
             left = next(&mut right, of_blocks)?;

@@ -1,8 +1,8 @@
-//! [`Compared`]: a node's blocks as a source whose undo data are compared with those that joining leads to.
+//! [`ComparedSource`]: a node's blocks as a source whose undo data are compared with those that joining leads to.
 
-use super::finding::{FindingKind, Findings, Found};
+use super::finding::{FindingKind, Findings, FoundFault};
 use crate::engines::swiftsync::UndoSource;
-use crate::error::{Gap, SourceError, SyncError};
+use crate::error::{ChainGap, SourceError, SyncError};
 use crate::source::blocksdir::BlockHead;
 use crate::source::{BlockFetcher, BlockSource, ChainSource};
 use apus_chain::{BlockHash, BlockUndo, HeaderChain, Height, KnownBlock};
@@ -10,14 +10,14 @@ use apus_datadir::{Obfuscation, SpentCoins};
 use std::sync::atomic::AtomicBool;
 
 /// See the module.
-pub(super) struct Compared<'a> {
+pub(super) struct ComparedSource<'a> {
     pub(super) dir: &'a dyn ChainSource,
     pub(super) findings: &'a Findings,
     /// Those of the node, if the index says where all of them are.
     pub(super) undo: Option<Box<dyn UndoSource>>,
 }
 
-impl BlockSource for Compared<'_> {
+impl BlockSource for ComparedSource<'_> {
     fn fetcher<'a>(&'a self, halt: &'a AtomicBool) -> Box<dyn BlockFetcher + 'a> {
         self.dir.fetcher(halt)
     }
@@ -31,7 +31,7 @@ impl BlockSource for Compared<'_> {
     }
 }
 
-impl ChainSource for Compared<'_> {
+impl ChainSource for ComparedSource<'_> {
     fn chain(&self) -> &HeaderChain {
         self.dir.chain()
     }
@@ -40,7 +40,7 @@ impl ChainSource for Compared<'_> {
         true
     }
 
-    fn gap(&self) -> &Gap {
+    fn gap(&self) -> &ChainGap {
         self.dir.gap()
     }
 
@@ -75,7 +75,7 @@ impl ChainSource for Compared<'_> {
                 ),
             };
             let block = KnownBlock { height, hash: *hash };
-            self.findings.add(FindingKind::UndoWrong, Found::new(what).block(block));
+            self.findings.add(FindingKind::UndoWrong, FoundFault::new(what).block(block));
         }
         Ok(())
     }

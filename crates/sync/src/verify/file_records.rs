@@ -5,7 +5,7 @@
 //! `ScanAndUnlinkAlreadyPrunedFiles`). So a record may say more than there is, which old nodes and crashes leave,
 //! and never less.
 
-use super::finding::{FindingKind, Findings, Found};
+use super::finding::{FindingKind, Findings, FoundFault};
 use apus_chain::Header;
 use apus_datadir::{BlockFiles, FileInfo, IndexEntry, IndexRest, UndoFiles};
 use core::ops::Bound;
@@ -91,7 +91,8 @@ struct ComparedRecord<'a> {
 
 impl ComparedRecord<'_> {
     fn add(&self, number: u32, what: String) {
-        self.findings.add(FindingKind::FileRecord, Found::new(what).of(&self.files.path(number)));
+        self.findings
+            .add(FindingKind::FileRecord, FoundFault::new(what).of(&self.files.path(number)));
     }
 
     /// A record, if a node reads it.
@@ -114,7 +115,7 @@ impl ComparedRecord<'_> {
             _ => return,
         };
         let index = self.files.home().join("index");
-        self.findings.add(FindingKind::FileRecord, Found::new(what).of(&index));
+        self.findings.add(FindingKind::FileRecord, FoundFault::new(what).of(&index));
     }
 
     /// Compares a record with the blocks that lie in the file.

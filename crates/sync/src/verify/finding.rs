@@ -130,7 +130,7 @@ pub struct Finding {
     /// How many there are, at least.
     pub count: u64,
     /// The first of them.
-    pub first: Found,
+    pub first: FoundFault,
 }
 
 impl Finding {
@@ -149,7 +149,7 @@ impl Finding {
 
 /// One thing that was found, as precisely as is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundFault {
     /// Height of the block.
     pub height: Option<Height>,
     /// Its hash.
@@ -164,7 +164,7 @@ pub struct Found {
     pub what: String,
 }
 
-impl Found {
+impl FoundFault {
     pub(super) fn new(what: impl ToString) -> Self {
         Self { what: what.to_string(), ..Self::default() }
     }
@@ -201,7 +201,7 @@ impl Findings {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn add(&self, kind: FindingKind, found: Found) {
+    pub(super) fn add(&self, kind: FindingKind, found: FoundFault) {
         let mut all = self.all();
         match all.get_mut(&kind) {
             None => {
@@ -246,7 +246,7 @@ mod tests {
             let findings = Findings::default();
             for height in order {
                 let block = KnownBlock { height, hash: BlockHash::ZERO };
-                findings.add(FindingKind::BlockDamaged, Found::new("torn").block(block));
+                findings.add(FindingKind::BlockDamaged, FoundFault::new("torn").block(block));
             }
             assert!(findings.has(&[FindingKind::UndoWrong, FindingKind::BlockDamaged]));
             assert!(!findings.has(&[FindingKind::UndoWrong]));

@@ -2,7 +2,7 @@
 //! each. It takes minutes where blocks take hours, so a folder that is plainly not what its index says is known early.
 
 use super::Verify;
-use super::finding::{FindingKind, Findings, Found};
+use super::finding::{FindingKind, Findings, FoundFault};
 use super::index::Stored;
 use crate::error::SyncError;
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
@@ -84,7 +84,7 @@ impl Look<'_> {
                 *heads = Heads::Wrong;
                 return ControlFlow::Break(());
             };
-            let found = |what: String| Found::new(what).block(stored.block).of(index);
+            let found = |what: String| FoundFault::new(what).block(stored.block).of(index);
             let said = stored.tx_count;
             if tx_count != u64::from(said) {
                 let what = format!("it says {said} transactions, and the block has {tx_count}");

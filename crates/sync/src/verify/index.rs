@@ -2,7 +2,7 @@
 
 use super::Verify;
 use super::file_records::Stored as StoredInFiles;
-use super::finding::{FindingKind, Findings, Found};
+use super::finding::{FindingKind, Findings, FoundFault};
 use super::status::{Parent, Past, contradiction, lacks_witness_mark};
 use crate::error::{ClockError, SourceError, SyncError};
 use crate::progress::{Event, Phase, stop_if_interrupted};
@@ -77,15 +77,16 @@ impl NodeIndex {
             Ok(index) => Some(index),
             Err(IndexStop::Run(error)) => return Err(error),
             Err(IndexStop::Index(IndexError::Corrupt { path, offset, what })) => {
-                findings.add(FindingKind::IndexDamaged, Found::new(what).at(&path, offset));
+                findings.add(FindingKind::IndexDamaged, FoundFault::new(what).at(&path, offset));
                 None
             }
             Err(IndexStop::Index(IndexError::Vanished { path })) => {
-                findings.add(FindingKind::IndexDamaged, Found::new("it is not there").of(&path));
+                findings
+                    .add(FindingKind::IndexDamaged, FoundFault::new("it is not there").of(&path));
                 None
             }
             Err(IndexStop::Index(IndexError::Entry { path, hash, what })) => {
-                let found = Found { hash: Some(hash), ..Found::new(what).of(&path) };
+                let found = FoundFault { hash: Some(hash), ..FoundFault::new(what).of(&path) };
                 findings.add(FindingKind::IndexDamaged, found);
                 None
             }
@@ -146,7 +147,7 @@ impl NodeIndex {
         if reading.past.pruned && !gone && entries > 0 {
             let what = "it says that the node has removed block files, and has a place of every block: the node does not \
                         start without -prune";
-            let found = Found::new(what).of(&blocksdir.join("index"));
+            let found = FoundFault::new(what).of(&blocksdir.join("index"));
             findings.add(FindingKind::IndexFlag, found);
         }
         if let Some(height) = reading.of_knots {
@@ -207,7 +208,7 @@ impl NodeIndex {
             if chain.hash(entry.height) != Some(&entry.hash) {
                 return;
             }
-            let found = |what| Found::new(what).block(block_of(&entry)).of(&index);
+            let found = |what| FoundFault::new(what).block(block_of(&entry)).of(&index);
             if lacks_witness_mark(&entry, request.params) {
                 findings.add(FindingKind::WitnessMark, found(NO_WITNESS_MARK));
             }
@@ -251,7 +252,7 @@ impl NodeIndex {
             if is_on || entry.height == 0 || entry.data.is_none() {
                 return;
             }
-            let found = |what| Found::new(what).block(block_of(&entry)).of(&index);
+            let found = |what| FoundFault::new(what).block(block_of(&entry)).of(&index);
             if lacks_witness_mark(&entry, request.params) && entry.status & STATUS_FAILED == 0 {
                 findings.add(FindingKind::WitnessMark, found(NO_WITNESS_MARK));
             }
@@ -364,7 +365,7 @@ struct IndexReading<'a> {
 impl IndexReading<'_> {
     fn add(&self, kind: FindingKind, block: KnownBlock, what: String) {
         let index = self.request.blocksdir().join("index");
-        self.findings.add(kind, Found::new(what).block(block).of(&index));
+        self.findings.add(kind, FoundFault::new(what).block(block).of(&index));
     }
 
     fn take(&mut self, entry: &IndexEntry) {

@@ -4,11 +4,11 @@
 //! The coins at the block where such a branch begins are those of the node, without what the blocks above it made, and
 //! with what these spent, by their undo data. Only coins that the branch spends are kept in memory.
 
-use super::coins::{Taken, open};
-use super::finding::{FindingKind, Found};
+use super::coins::{TakenCoins, open};
+use super::finding::{FindingKind, FoundFault};
 use super::index::Stored;
-use super::survey::Survey;
-use super::work::Work;
+use super::survey::FolderSurvey;
+use super::work::VerifyWork;
 use crate::engines::swiftsync::FullyError;
 use crate::error::SyncError;
 use crate::progress::stop_if_interrupted;
@@ -28,9 +28,9 @@ const COIN_BYTES: u64 = 256;
 /// Whether blocks that are marked obey every rule, is a finding of each that does. `beside` are the blocks that are
 /// stored beside the chain that ends with the coins.
 pub(super) fn judge(
-    work: &Work<'_>,
+    work: &VerifyWork<'_>,
     files: &BlockFiles,
-    taken: &Taken,
+    taken: &TakenCoins,
     chain: &HeaderChain,
     beside: &[Stored],
 ) -> Result<(), SyncError> {
@@ -66,9 +66,9 @@ fn fork(branch: &HeaderChain, chain: &HeaderChain) -> Height {
 type Wanted = HashMap<OutPoint, Option<Vec<u8>>>;
 
 struct StaleBranch<'a> {
-    work: &'a Work<'a>,
+    work: &'a VerifyWork<'a>,
     files: &'a BlockFiles,
-    taken: &'a Taken,
+    taken: &'a TakenCoins,
     /// The chain up to the node's coins.
     chain: &'a HeaderChain,
     branch: &'a HeaderChain,
@@ -78,8 +78,8 @@ struct StaleBranch<'a> {
 impl StaleBranch<'_> {
     /// Connects the blocks of the branch, as far as they obey the rules.
     fn judge(&self, blocks: &[Stored]) -> Result<(), SyncError> {
-        let Work { request, findings, .. } = *self.work;
-        let survey = Survey::new(request, self.files, findings, self.branch, true)?;
+        let VerifyWork { request, findings, .. } = *self.work;
+        let survey = FolderSurvey::new(request, self.files, findings, self.branch, true)?;
         let Some(mut coins) = self.coins(&survey, blocks)? else { return Ok(()) };
         for stored in blocks {
             stop_if_interrupted(request.interrupt)?;
@@ -97,7 +97,7 @@ impl StaleBranch<'_> {
                         false => "the index marks it as invalid, and it obeys every rule",
                     };
                     let index = request.blocksdir().join("index");
-                    let found = Found::new(what).block(stored.block).of(&index);
+                    let found = FoundFault::new(what).block(stored.block).of(&index);
                     findings.add(FindingKind::MarkedInvalid, found);
                 }
                 MarkVerdict::Valid => {}
@@ -113,7 +113,11 @@ impl StaleBranch<'_> {
 
     /// The coins that the blocks spend, as far as they are there where the branch begins. None where they are more
     /// than memory has room for, or a block cannot be read.
-    fn coins(&self, survey: &Survey<'_>, blocks: &[Stored]) -> Result<Option<Wanted>, SyncError> {
+    fn coins(
+        &self,
+        survey: &FolderSurvey<'_>,
+        blocks: &[Stored],
+    ) -> Result<Option<Wanted>, SyncError> {
         let request = self.work.request;
         let most = request.memory_bytes / COIN_BYTES;
         let (mut wanted, mut read) = (Wanted::new(), 0);
@@ -146,8 +150,8 @@ impl StaleBranch<'_> {
 
     /// Adds the coins that the node's own blocks spent above the fork. Tells whether all undo data were there.
     fn spent_above(&self, wanted: &mut Wanted) -> Result<bool, SyncError> {
-        let Work { request, index, findings, .. } = *self.work;
-        let survey = Survey::new(request, self.files, findings, self.chain, false)?;
+        let VerifyWork { request, index, findings, .. } = *self.work;
+        let survey = FolderSurvey::new(request, self.files, findings, self.chain, false)?;
         let is_above = |block: KnownBlock| {
             block.height > self.fork && self.chain.hash(block.height) == Some(&block.hash)
         };
@@ -201,7 +205,7 @@ fn outpoint_of(bytes: &[u8; OutPoint::SIZE]) -> OutPoint {
 
 /// Judges a block by the coins that are there, takes away what it spends, and adds what it makes.
 fn connect(
-    survey: &Survey<'_>,
+    survey: &FolderSurvey<'_>,
     block: &BlockBytes<'_>,
     coins: &mut Wanted,
 ) -> Result<MarkVerdict, SyncError> {

@@ -2,7 +2,7 @@
 //! rules, if the undo data are right. It proves nothing about coins.
 
 use super::Verify;
-use super::finding::{FindingKind, Findings, Found};
+use super::finding::{FindingKind, Findings, FoundFault};
 use super::index::Stored;
 use crate::engines::swiftsync::{FullyError, JudgeByUndo};
 use crate::error::SyncError;
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 const AT_ONCE: usize = 16;
 
 /// Looks at blocks of one chain.
-pub(super) struct Survey<'a> {
+pub(super) struct FolderSurvey<'a> {
     request: &'a Verify<'a>,
     files: &'a BlockFiles,
     findings: &'a Findings,
@@ -32,7 +32,7 @@ pub(super) struct Survey<'a> {
     marked_rightly: Mutex<Vec<BlockHash>>,
 }
 
-impl<'a> Survey<'a> {
+impl<'a> FolderSurvey<'a> {
     /// Whether blocks that the node connected are judged `by_undo` as well.
     pub(super) fn new(
         request: &'a Verify<'a>,
@@ -133,14 +133,14 @@ impl<'a> Survey<'a> {
         failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
 
-    fn add(&self, kind: FindingKind, stored: &Stored, found: Found) {
+    fn add(&self, kind: FindingKind, stored: &Stored, found: FoundFault) {
         self.findings.add(kind, found.block(stored.block));
     }
 
     /// Something about the bytes of a block.
     fn about_block(&self, kind: FindingKind, stored: &Stored, what: impl ToString) {
         let (file, offset) = stored.data;
-        self.add(kind, stored, Found::new(what).at(&self.files.path(file), offset));
+        self.add(kind, stored, FoundFault::new(what).at(&self.files.path(file), offset));
     }
 
     /// Where a block lies with its size; nothing, and a finding, where none does.
@@ -160,14 +160,14 @@ impl<'a> Survey<'a> {
 
 /// What one thread looks with.
 struct Thread<'s, 'a> {
-    survey: &'s Survey<'a>,
+    survey: &'s FolderSurvey<'a>,
     reader: BlockReader<'a>,
     checker: BlockChecker,
     undo: Option<UndoFiles>,
 }
 
 impl<'s, 'a> Thread<'s, 'a> {
-    fn new(survey: &'s Survey<'a>) -> Self {
+    fn new(survey: &'s FolderSurvey<'a>) -> Self {
         // One block at a time is read, whose size decides.
         let reader = BlockReader::new(survey.files, 1 << 20);
         Self { survey, reader, checker: BlockChecker::new(), undo: None }
@@ -193,7 +193,7 @@ impl<'s, 'a> Thread<'s, 'a> {
     }
 }
 
-impl Survey<'_> {
+impl FolderSurvey<'_> {
     fn look_at_one(
         &self,
         stored: &Stored,
@@ -220,7 +220,7 @@ impl Survey<'_> {
         let found = block.view().tx_count();
         if found as u64 != u64::from(tx_count) {
             let what = format!("it says {tx_count} transactions, and the block has {found}");
-            self.add(FindingKind::IndexEntry, stored, Found::new(what));
+            self.add(FindingKind::IndexEntry, stored, FoundFault::new(what));
         }
         let Some(undo) = undo else { return Ok(()) };
         let Some(undo) = self.read_undo(stored, &block, undo, files) else { return Ok(()) };
@@ -259,7 +259,7 @@ impl Survey<'_> {
             Err(RevError::Damaged { what, .. }) => what,
             Err(error) => error.to_string(),
         };
-        self.add(FindingKind::UndoDamaged, stored, Found::new(what).at(&path, offset));
+        self.add(FindingKind::UndoDamaged, stored, FoundFault::new(what).at(&path, offset));
         None
     }
 
@@ -273,12 +273,12 @@ impl Survey<'_> {
         match judge.judge(block, undo) {
             Ok(()) if stored.failed => {
                 let what = "the index marks it as invalid, and it obeys every rule, if its undo data are right";
-                self.add(FindingKind::MarkedInvalid, stored, Found::new(what));
+                self.add(FindingKind::MarkedInvalid, stored, FoundFault::new(what));
             }
             Ok(()) => {}
             Err(FullyError::Refused { .. }) if stored.failed => self.mark_is_right(stored),
             Err(FullyError::Undo { what, .. }) => {
-                self.add(FindingKind::UndoWrong, stored, Found::new(what));
+                self.add(FindingKind::UndoWrong, stored, FoundFault::new(what));
             }
             Err(FullyError::Refused { error, .. }) => {
                 let what = format!("{error}, if its undo data are right");

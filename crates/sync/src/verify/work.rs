@@ -1,16 +1,16 @@
-//! [`Work`]: how a node is verified once its coins and its index are read.
+//! [`VerifyWork`]: how a node is verified once its coins and its index are read.
 
-use super::coins::{self, Taken};
-use super::compared::Compared;
-use super::finding::{FindingKind, Findings, Found};
+use super::coins::{self, TakenCoins};
+use super::compared::ComparedSource;
+use super::finding::{FindingKind, Findings, FoundFault};
 use super::heads::{Heads, is_genesis, look_at_heads};
 use super::index::{NodeIndex, Stored};
-use super::survey::{Survey, by_chain};
-use super::{JOIN, PROOF, Proof, SET, Verified, Verify};
+use super::survey::{FolderSurvey, by_chain};
+use super::{JOIN, PROOF, ProvenBy, SET, Verify, VerifyOutcome};
 use super::{is_about_node, marked, open_store, remove, tip_of};
 use crate::best_chain::headers;
 use crate::engines::in_order;
-use crate::engines::mergesync::{self, Joining};
+use crate::engines::mergesync::{self, MergeOutcome};
 use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::error::{InvalidBlock, InvalidError, SourceError, SyncError};
 use crate::request::{HintsInput, Output, OutputKind};
@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 const OF_BLOCKS: &str = "coins.dat";
 
 /// What is verified by.
-pub(super) struct Work<'a> {
+pub(super) struct VerifyWork<'a> {
     pub(super) request: &'a Verify<'a>,
     pub(super) findings: &'a Findings,
     pub(super) index: &'a NodeIndex,
@@ -35,11 +35,11 @@ pub(super) struct Work<'a> {
     pub(super) marked_rightly: Mutex<HashSet<BlockHash>>,
 }
 
-impl Work<'_> {
+impl VerifyWork<'_> {
     pub(super) fn verify(
         &self,
-        taken: Option<Taken>,
-        verified: &mut Verified,
+        taken: Option<TakenCoins>,
+        verified: &mut VerifyOutcome,
     ) -> Result<(), SyncError> {
         let Self { request, index, findings, .. } = *self;
         let files = BlockFiles::open(request.blocks(), request.params.network.magic())
@@ -49,7 +49,7 @@ impl Work<'_> {
         verified.tip = index.chain_to(&index.best).map(|chain| tip_of(&chain));
         let base = self.base(taken.as_ref());
         let chain = index.chain_to(&base).filter(|chain| chain.tip_height() > 0);
-        let at_tip = |taken: &&Taken| {
+        let at_tip = |taken: &&TakenCoins| {
             chain.as_ref().is_some_and(|chain| taken.info.base_hash == *chain.tip_hash())
         };
         let coins = taken.as_ref().filter(at_tip);
@@ -70,9 +70,9 @@ impl Work<'_> {
     fn verify_chain(
         &self,
         files: &BlockFiles,
-        taken: Option<&Taken>,
+        taken: Option<&TakenCoins>,
         chain: &HeaderChain,
-        verified: &mut Verified,
+        verified: &mut VerifyOutcome,
     ) -> Result<bool, SyncError> {
         let Self { request, findings, index, .. } = *self;
         let on_chain = index.on_chain(request, chain, findings)?;
@@ -124,7 +124,7 @@ impl Work<'_> {
         {
             let path = files.path(file);
             let block = KnownBlock { height: 0, hash: params.genesis_hash };
-            let found = Found::new("the genesis block does not lie there").block(block);
+            let found = FoundFault::new("the genesis block does not lie there").block(block);
             self.findings.add(FindingKind::BlockDamaged, found.at(&path, offset));
         }
     }
@@ -135,7 +135,7 @@ impl Work<'_> {
 
     /// A chain of more work that the node does not go for, and of which it is not known whether it is invalid, leaves
     /// something open.
-    fn tell_shunned(&self, verified: &mut Verified) {
+    fn tell_shunned(&self, verified: &mut VerifyOutcome) {
         let Some(shunned) = self.index.shunned() else { return };
         let root = shunned.root;
         let rightly = self.marked_rightly.lock().unwrap_or_else(PoisonError::into_inner);
@@ -154,12 +154,12 @@ impl Work<'_> {
     }
 
     /// The block that the node's coins are at; where that is not known, the one that it connected last.
-    fn base(&self, taken: Option<&Taken>) -> BlockHash {
+    fn base(&self, taken: Option<&TakenCoins>) -> BlockHash {
         let Some(taken) = taken else { return self.index.best };
         let base = taken.info.base_hash;
         if self.index.tree.find(&base).is_none() {
             let what = "the coins are at this block, which the index does not have";
-            let found = Found { hash: Some(base), ..Found::new(what) };
+            let found = FoundFault { hash: Some(base), ..FoundFault::new(what) };
             let found = found.of(&self.request.chainstate());
             self.findings.add(FindingKind::CoinsBlock, found);
             return self.index.best;
@@ -171,10 +171,10 @@ impl Work<'_> {
     /// transactions, if those of each block were not compared before.
     fn prove(
         &self,
-        taken: Option<&Taken>,
+        taken: Option<&TakenCoins>,
         chain: &HeaderChain,
         transactions: Option<u64>,
-    ) -> Result<Option<Proof>, SyncError> {
+    ) -> Result<Option<ProvenBy>, SyncError> {
         let request = self.request;
         let Some(taken) = taken.filter(|taken| taken.info.base_hash == *chain.tip_hash()) else {
             return Ok(None);
@@ -203,7 +203,7 @@ impl Work<'_> {
             remove(storage.folder())?;
             return Ok(None);
         }
-        Ok(Some(Proof {
+        Ok(Some(ProvenBy {
             at: tip_of(chain),
             counts: outcome.counts,
             coins: outcome.coins,
@@ -218,13 +218,13 @@ impl Work<'_> {
     fn diagnose(
         &self,
         files: &BlockFiles,
-        taken: Option<&Taken>,
+        taken: Option<&TakenCoins>,
         chain: &HeaderChain,
-        verified: &mut Verified,
+        verified: &mut VerifyOutcome,
     ) -> Result<(), SyncError> {
         let Self { request, findings, .. } = *self;
         let mut blocks = self.stored_on(chain)?;
-        Survey::new(request, files, findings, chain, false)?.look_at(&mut blocks)?;
+        FolderSurvey::new(request, files, findings, chain, false)?.look_at(&mut blocks)?;
         verified.looked_at += blocks.len() as u64;
         drop(blocks);
         use FindingKind as Kind;
@@ -243,7 +243,7 @@ impl Work<'_> {
                     other => other,
                 };
                 let Some(invalid) = InvalidBlock::of(&error) else { return Err(error) };
-                let found = Found::new(&invalid.why).block(invalid.block);
+                let found = FoundFault::new(&invalid.why).block(invalid.block);
                 findings.add(Kind::BlockInvalid, found);
                 let what = "a block is invalid: what those above it do to the coins is not known";
                 verified.unproven = Some(what.to_owned());
@@ -252,13 +252,13 @@ impl Work<'_> {
         if findings.is_empty() && taken.is_some() {
             let what = "the coins and undo data of the node failed to prove its blocks, and nothing wrong \
                         was found with them";
-            findings.add(Kind::Unexplained, Found::new(what));
+            findings.add(Kind::Unexplained, FoundFault::new(what));
         }
         Ok(())
     }
 
     /// Joins the blocks without hints and undo data, and compares both with what that leads to.
-    fn join(&self, taken: Option<&Taken>, chain: &HeaderChain) -> Result<Proof, SyncError> {
+    fn join(&self, taken: Option<&TakenCoins>, chain: &HeaderChain) -> Result<ProvenBy, SyncError> {
         let Self { request, findings, .. } = *self;
         let mut storage = request.storage(JOIN)?;
         // What was found of blocks judged before is not kept, so they are judged again.
@@ -276,7 +276,7 @@ impl Work<'_> {
         let joining = request.request(base, None, &storage, outputs.as_slice(), &store);
         let dir = headers(&joining, None)?;
         let undo = dir.undo(chain.tip_height(), &joining.env.search())?;
-        let compared = Arc::new(Compared { dir: &*dir, findings, undo });
+        let compared = Arc::new(ComparedSource { dir: &*dir, findings, undo });
         let (put, coins, counts, scripts) = match joins(&joining, &*dir)? {
             // There is little room. What is slower takes less.
             false => {
@@ -285,7 +285,7 @@ impl Work<'_> {
                 (put, coins, connected.counts, connected.scripts)
             }
             true => {
-                let Joining::Whole(mut merged) = mergesync::run(&joining, compared)? else {
+                let MergeOutcome::Whole(mut merged) = mergesync::run(&joining, compared)? else {
                     // Only peers' blocks are left for another engine.
                     return Err(InvalidError::BaseNotOnChain { base: *base }.into());
                 };
@@ -296,7 +296,7 @@ impl Work<'_> {
         if let Some(taken) = taken {
             coins::compare(request, &of_blocks, &taken.path, findings)?;
         }
-        Ok(Proof {
+        Ok(ProvenBy {
             at: tip_of(chain),
             counts,
             coins,
@@ -314,8 +314,8 @@ impl Work<'_> {
         files: &BlockFiles,
         chain: Option<&HeaderChain>,
         proven: bool,
-        coins: Option<&Taken>,
-        verified: &mut Verified,
+        coins: Option<&TakenCoins>,
+        verified: &mut VerifyOutcome,
     ) -> Result<(), SyncError> {
         let Self { request, findings, index, .. } = *self;
         index.beside_chain(request, chain, findings)?;
@@ -326,7 +326,7 @@ impl Work<'_> {
         let beside = index.stored(request, &is_beside)?;
         let chains = by_chain(beside.clone(), &|stored| index.chain_to(&stored.block.hash));
         for (chain, mut blocks) in chains {
-            let survey = Survey::new(request, files, findings, &chain, true)?;
+            let survey = FolderSurvey::new(request, files, findings, &chain, true)?;
             survey.look_at(&mut blocks)?;
             survey.into_marked_rightly().into_iter().for_each(|hash| self.marked_rightly(hash));
             verified.looked_at += blocks.len() as u64;

@@ -1,4 +1,4 @@
-//! [`Index`]: the sections of a run, by which any part of it is found, and seen to be as it was written.
+//! [`RunIndex`]: the sections of a run, by which any part of it is found, and seen to be as it was written.
 //!
 //! A section is some whole records, as many as a reader has in memory at once. Its checksum is XXH3 with 128
 //! bits: what a disk loses or changes does not pass it. A writer who wants to may find bytes that do; but
@@ -57,11 +57,11 @@ impl Section {
 
 /// See the module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Index {
+pub struct RunIndex {
     pub sections: Vec<Section>,
 }
 
-impl Index {
+impl RunIndex {
     /// Length of a section's entry in bytes.
     pub const ENTRY_BYTES: u64 = 8 + 4 + 16;
 
@@ -152,15 +152,15 @@ mod tests {
     fn an_index_is_of_its_run_alone() {
         let run: Vec<u8> = (0..3 * SECTION_BYTES + 16).map(|at| (at / 7) as u8).collect();
         for record in [None, Some(16)] {
-            let index = Index::cut(&run, SECTION_BYTES, |_| record);
+            let index = RunIndex::cut(&run, SECTION_BYTES, |_| record);
             assert_eq!(index.sections.len(), 4, "{record:?}");
             assert_eq!(index.run_bytes(), run.len() as u64);
             assert!(index.is_of(&run));
             let bytes = index.to_bytes();
-            assert_eq!(bytes.len() as u64, 4 * Index::ENTRY_BYTES);
-            assert_eq!(Index::read(&bytes, run.len() as u64), Some(index.clone()));
-            assert_eq!(Index::read(&bytes, run.len() as u64 + 1), None);
-            assert_eq!(Index::read(&bytes[1..], run.len() as u64), None);
+            assert_eq!(bytes.len() as u64, 4 * RunIndex::ENTRY_BYTES);
+            assert_eq!(RunIndex::read(&bytes, run.len() as u64), Some(index.clone()));
+            assert_eq!(RunIndex::read(&bytes, run.len() as u64 + 1), None);
+            assert_eq!(RunIndex::read(&bytes[1..], run.len() as u64), None);
             assert!(!index.is_of(&run[1..]) && !index.is_of(&[&run[..], &[0]].concat()));
             for at in [0, SECTION_BYTES - 1, SECTION_BYTES, run.len() - 1] {
                 let mut copy = run.clone();
@@ -168,11 +168,11 @@ mod tests {
                 assert!(!index.is_of(&copy), "{at}");
             }
         }
-        assert_eq!(Index::cut(&[], SECTION_BYTES, |_| None), Index::default());
-        let held = Index::of_held(&run).unwrap();
+        assert_eq!(RunIndex::cut(&[], SECTION_BYTES, |_| None), RunIndex::default());
+        let held = RunIndex::of_held(&run).unwrap();
         assert_eq!((held.sections.len(), held.run_bytes()), (1, run.len() as u64));
         assert_eq!(held.sections[0].prefix, prefix(&run));
-        assert_eq!(Index::of_held(&[]), Some(Index::default()));
+        assert_eq!(RunIndex::of_held(&[]), Some(RunIndex::default()));
     }
 
     /// Sections begin where records do.
@@ -186,15 +186,15 @@ mod tests {
         let lengths = [100, 2 * SECTION_BYTES, 5, 7, SECTION_BYTES - 36 - 1, 3, 1];
         let records = (1..).zip(lengths).map(|(key, bytes)| record(key, bytes));
         let run = records.collect::<Vec<_>>().concat();
-        let index = Index::cut(&run, SECTION_BYTES, first);
+        let index = RunIndex::cut(&run, SECTION_BYTES, first);
         let starts: Vec<u64> = index.sections.iter().map(|section| section.prefix).collect();
         let key = |key: u8| u64::from_be_bytes([key; 8]);
         assert_eq!(starts, [key(1), key(3), key(6)]);
         assert!(index.is_of(&run));
-        let mut held = Index::default();
+        let mut held = RunIndex::default();
         (1..).zip(lengths).for_each(|(key, bytes)| held.take_held(&record(key, bytes)));
-        let same = Index::cut(&run, HELD_SECTION_BYTES, first);
-        let places = |index: &Index| -> Vec<(u64, u32)> {
+        let same = RunIndex::cut(&run, HELD_SECTION_BYTES, first);
+        let places = |index: &RunIndex| -> Vec<(u64, u32)> {
             index.sections.iter().map(|section| (section.prefix, section.bytes)).collect()
         };
         assert_eq!(places(&held), places(&same));

@@ -27,9 +27,9 @@ const BYTES_MAX: u64 = 64 + (INVALID_MAX * (InvalidBlock::WHY_BYTES_MAX + 64)) a
 
 /// The blocks that proved invalid so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct InvalidBlocks(Vec<InvalidBlock>);
+pub struct PutAsideBlocks(Vec<InvalidBlock>);
 
-impl InvalidBlocks {
+impl PutAsideBlocks {
     pub fn all(&self) -> &[InvalidBlock] {
         &self.0
     }
@@ -95,12 +95,12 @@ mod tests {
     use apus_testkit::storage::CrashStorage;
     use proptest::prelude::*;
 
-    fn blocks(of: Vec<(u32, [u8; 32], String)>) -> InvalidBlocks {
+    fn blocks(of: Vec<(u32, [u8; 32], String)>) -> PutAsideBlocks {
         let one = |(height, hash, why)| InvalidBlock {
             block: KnownBlock { height, hash: BlockHash(hash) },
             why,
         };
-        InvalidBlocks(of.into_iter().map(one).collect())
+        PutAsideBlocks(of.into_iter().map(one).collect())
     }
 
     proptest! {
@@ -109,12 +109,12 @@ mod tests {
             of in proptest::collection::vec((any::<u32>(), any::<[u8; 32]>(), ".{0,40}"), 0..5),
         ) {
             let (storage, invalid) = (CrashStorage::new(), blocks(of));
-            let empty = InvalidBlocks::default();
-            prop_assert_eq!(&InvalidBlocks::read(&storage, Network::Regtest).unwrap(), &empty);
+            let empty = PutAsideBlocks::default();
+            prop_assert_eq!(&PutAsideBlocks::read(&storage, Network::Regtest).unwrap(), &empty);
             invalid.write(&storage, Network::Regtest).unwrap();
             let durable = storage.durable_image();
-            prop_assert_eq!(&InvalidBlocks::read(&durable, Network::Regtest).unwrap(), &invalid);
-            prop_assert_eq!(&InvalidBlocks::read(&durable, Network::Main).unwrap(), &empty);
+            prop_assert_eq!(&PutAsideBlocks::read(&durable, Network::Regtest).unwrap(), &invalid);
+            prop_assert_eq!(&PutAsideBlocks::read(&durable, Network::Main).unwrap(), &empty);
         }
     }
 
@@ -123,16 +123,16 @@ mod tests {
         let bytes = blocks(vec![(7, [7; 32], "why".to_owned()), (8, [8; 32], String::new())])
             .to_bytes(Network::Regtest);
         for length in 0..bytes.len() {
-            assert_eq!(InvalidBlocks::from_bytes(&bytes[..length]), None, "{length}");
+            assert_eq!(PutAsideBlocks::from_bytes(&bytes[..length]), None, "{length}");
         }
         for place in 0..bytes.len() {
             let mut copy = bytes.clone();
             copy[place] ^= 1 << (place % 8);
-            assert_eq!(InvalidBlocks::from_bytes(&copy), None, "{place}");
+            assert_eq!(PutAsideBlocks::from_bytes(&copy), None, "{place}");
         }
-        assert_eq!(InvalidBlocks::from_bytes(&[&bytes[..], &[0]].concat()), None);
+        assert_eq!(PutAsideBlocks::from_bytes(&[&bytes[..], &[0]].concat()), None);
         let storage = CrashStorage::holding([(INVALID.to_owned(), bytes[..60].to_vec())].into());
-        let error = InvalidBlocks::read(&storage, Network::Regtest).unwrap_err();
+        let error = PutAsideBlocks::read(&storage, Network::Regtest).unwrap_err();
         assert!(matches!(error, SyncError::Io(IoError::WorkdirDamaged { .. })), "{error}");
     }
 
@@ -143,6 +143,6 @@ mod tests {
         let all = (0..INVALID_MAX as u32).map(|height| (height, [9; 32], why.clone())).collect();
         let (storage, invalid) = (CrashStorage::new(), blocks(all));
         invalid.write(&storage, Network::Regtest).unwrap();
-        assert_eq!(InvalidBlocks::read(&storage, Network::Regtest).unwrap(), invalid);
+        assert_eq!(PutAsideBlocks::read(&storage, Network::Regtest).unwrap(), invalid);
     }
 }

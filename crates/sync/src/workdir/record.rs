@@ -35,7 +35,7 @@ pub struct Identity {
 
 /// The totals at a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct At {
+pub struct ConnectedAt {
     pub block: KnownBlock,
     pub totals: Totals,
     /// The sum of the coins; none while a store is filled with those that hints led to.
@@ -49,7 +49,7 @@ pub struct Record {
     /// Under which coins are added up. It is this run's secret.
     pub key: CoinSumKey,
     /// Where the store may be; the last one is where it was headed.
-    pub at: Vec<At>,
+    pub at: Vec<ConnectedAt>,
 }
 
 impl Identity {
@@ -98,7 +98,7 @@ impl Record {
 
     /// What is known of `block`, where the store turned out to be. Where else it was headed is
     /// forgotten: it never came there, and the next flush begins here.
-    pub fn found_at(&mut self, block: &KnownBlock) -> Option<At> {
+    pub fn found_at(&mut self, block: &KnownBlock) -> Option<ConnectedAt> {
         let found = self.at.iter().rev().find(|at| at.block == *block).copied()?;
         self.at = vec![found];
         Some(found)
@@ -112,7 +112,7 @@ impl Record {
         out.extend_from_slice(&self.identity.from.to_le_bytes());
         out.extend_from_slice(&self.key.to_bytes());
         out.push(self.at.len() as u8);
-        for At { block, totals, sum } in &self.at {
+        for ConnectedAt { block, totals, sum } in &self.at {
             out.extend_from_slice(&block.height.to_le_bytes());
             out.extend_from_slice(&block.hash.0);
             for number in numbers(totals) {
@@ -143,7 +143,7 @@ impl Record {
                 1 => Some(sum),
                 _ => return None,
             };
-            at.push(At { block, totals, sum });
+            at.push(ConnectedAt { block, totals, sum });
         }
         reader.finish().ok()?;
         Some(Self { identity, key, at })
@@ -178,7 +178,7 @@ mod tests {
         let [blocks_done, bytes, transactions, inputs, outputs, scripts, coins] = numbers;
         let totals =
             Totals { blocks: blocks_done, bytes, transactions, inputs, outputs, scripts, coins };
-        let at = |index| At {
+        let at = |index| ConnectedAt {
             block: KnownBlock { height: index as u32, hash: BlockHash([index as u8 + 1; 32]) },
             totals: Totals { blocks: blocks_done.wrapping_add(index as u64), ..totals },
             sum: (index != 1).then(|| CoinSum::from_bytes([index as u8; 8])),

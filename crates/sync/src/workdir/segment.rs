@@ -1,7 +1,7 @@
-//! [`Done`]: a finished segment, and [`RunInfo`], what it leaves for others. Their byte form is here,
+//! [`FinishedRange`]: a finished segment, and [`RunInfo`], what it leaves for others. Their byte form is here,
 //! their files are the [work folder](super::Workdir)'s.
 
-use super::index::{Checksum, Index, checksum};
+use super::index::{Checksum, RunIndex, checksum};
 use super::names::{partial_name, run_name};
 use super::sealed;
 use crate::engines::pass::{FinishedSegment, PartialResult, Pass, RunKind};
@@ -17,7 +17,7 @@ const VERSION: u32 = 6;
 
 /// A finished segment as it lies in the folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Done<P> {
+pub struct FinishedRange<P> {
     /// Its heights.
     pub range: HeightRange,
     /// Its result.
@@ -29,7 +29,7 @@ pub struct Done<P> {
 }
 
 /// The finished segments of a pass.
-pub type SegmentsOf<P> = Vec<Done<<P as Pass>::Partial>>;
+pub type SegmentsOf<P> = Vec<FinishedRange<<P as Pass>::Partial>>;
 
 /// A run as it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,19 +43,19 @@ pub struct RunInfo {
     /// Checksum of the index.
     pub checksum: Checksum,
     /// The bytes themselves, where they are in memory and in no file yet.
-    pub held: Option<Arc<Held>>,
+    pub held: Option<Arc<HeldRun>>,
 }
 
 /// A run in memory.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldRun {
     /// Its bytes.
     pub bytes: Vec<u8>,
     /// Its sections.
-    pub index: Arc<Index>,
+    pub index: Arc<RunIndex>,
 }
 
-impl Drop for Held {
+impl Drop for HeldRun {
     fn drop(&mut self) {
         release(std::mem::take(&mut self.bytes));
     }
@@ -63,13 +63,13 @@ impl Drop for Held {
 
 impl RunInfo {
     /// A run that is in memory.
-    pub fn held(name: String, bytes: Vec<u8>, index: Index) -> Self {
+    pub fn held(name: String, bytes: Vec<u8>, index: RunIndex) -> Self {
         Self {
             name,
             bytes: bytes.len() as u64,
             sections: index.sections.len() as u32,
             checksum: checksum(&index.to_bytes()),
-            held: Some(Arc::new(Held { bytes, index: Arc::new(index) })),
+            held: Some(Arc::new(HeldRun { bytes, index: Arc::new(index) })),
         }
     }
 
@@ -82,18 +82,18 @@ impl RunInfo {
 
     /// Length of its file in bytes.
     pub fn file_bytes(&self) -> u64 {
-        self.bytes + u64::from(self.sections) * Index::ENTRY_BYTES
+        self.bytes + u64::from(self.sections) * RunIndex::ENTRY_BYTES
     }
 }
 
-impl<P> Done<P> {
+impl<P> FinishedRange<P> {
     /// A segment that is finished, but only in memory. Its runs are of these kinds, and cut by
     /// `index_of`.
     pub fn held(
         range: HeightRange,
         finished: FinishedSegment<P>,
         kinds: &[RunKind],
-        index_of: impl Fn(RunKind, &[u8]) -> Index,
+        index_of: impl Fn(RunKind, &[u8]) -> RunIndex,
     ) -> Self {
         let run = |(kind, run): (&RunKind, Vec<u8>)| {
             let index = index_of(*kind, &run);
@@ -129,11 +129,11 @@ impl<P> Done<P> {
 }
 
 /// The runs of a kind that segments left.
-pub fn runs_of<P>(done: &[Done<P>], kind: RunKind) -> Vec<RunInfo> {
+pub fn runs_of<P>(done: &[FinishedRange<P>], kind: RunKind) -> Vec<RunInfo> {
     done.iter().filter_map(|done| done.run(kind)).cloned().collect()
 }
 
-impl<P: PartialResult> Done<P> {
+impl<P: PartialResult> FinishedRange<P> {
     /// The byte form, under a plan: see `docs/formats/workdir.md`.
     pub(super) fn to_bytes(&self, plan_id: &[u8; 32]) -> Vec<u8> {
         let mut out = sealed::begin(MAGIC, VERSION);

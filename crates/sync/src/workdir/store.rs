@@ -4,7 +4,7 @@
 //! them. So segments are made durable by the batch: their files are waited for side by side, and their names together.
 
 use super::names::partial_name;
-use super::{Done, Workdir};
+use super::{FinishedRange, Workdir};
 use crate::engines::pass::PartialResult;
 use crate::error::{StorageResult, SyncError};
 use apus_storage::draft_name;
@@ -18,7 +18,7 @@ const WAITING: usize = 8;
 impl Workdir<'_> {
     /// Writes the runs of a finished segment into their files, and lets go of the memory that they took. They
     /// are not durable yet, and the segment does not count.
-    pub fn write<P>(&self, done: &mut Done<P>) -> Result<(), SyncError> {
+    pub fn write<P>(&self, done: &mut FinishedRange<P>) -> Result<(), SyncError> {
         for run in &mut done.runs {
             if let Some(held) = run.held.as_ref().filter(|_| run.has_file()) {
                 let mut file = self.storage.create(&run.name).at(self.storage, &run.name)?;
@@ -32,10 +32,11 @@ impl Workdir<'_> {
 
     /// Makes finished segments durable, and lets go of the memory that they took. Where one cannot be
     /// written, those before it are durable all the same.
-    pub fn store<P: PartialResult>(&self, done: &mut [Done<P>]) -> Result<(), SyncError> {
-        let mut new: Vec<&mut Done<P>> = done.iter_mut().filter(|done| !done.stored).collect();
+    pub fn store<P: PartialResult>(&self, done: &mut [FinishedRange<P>]) -> Result<(), SyncError> {
+        let mut new: Vec<&mut FinishedRange<P>> =
+            done.iter_mut().filter(|done| !done.stored).collect();
         let mut files = Vec::new();
-        let write = |done: &mut &mut Done<P>| self.write_whole(done, &mut files);
+        let write = |done: &mut &mut FinishedRange<P>| self.write_whole(done, &mut files);
         let failed =
             new.iter_mut().map(write).enumerate().find_map(|(at, it)| Some((at, it.err()?)));
         let (count, failure) = failed.map_or((new.len(), None), |(at, error)| (at, Some(error)));
@@ -55,7 +56,7 @@ impl Workdir<'_> {
     /// to be waited for.
     fn write_whole<P: PartialResult>(
         &self,
-        done: &mut Done<P>,
+        done: &mut FinishedRange<P>,
         files: &mut Vec<String>,
     ) -> Result<(), SyncError> {
         self.write(done)?;

@@ -3,7 +3,7 @@
 use apus_chain::{Ancestry, CheckedBlock, KnownBlock, Params};
 use apus_engine::script::ScriptPool;
 use apus_engine::utxo::store::MemoryStore;
-use apus_sync::chainman::{ChainManager, Outcome, TipCoins, TipCoinsError, ValidatedCoins};
+use apus_sync::chainman::{ChainManager, SubmitOutcome, TipCoins, TipCoinsError, ValidatedCoins};
 use apus_sync::engines::in_order::{Chainstate, ChainstateOptions};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -63,9 +63,9 @@ pub(crate) fn manager(params: &Params, scripts: Scripts) -> ChainManager {
 }
 
 /// The reason of a rejection, empty for anything else.
-pub(crate) fn reason(outcome: &Outcome) -> &str {
+pub(crate) fn reason(outcome: &SubmitOutcome) -> &str {
     match outcome {
-        Outcome::Rejected { reason } => reason,
+        SubmitOutcome::Rejected { reason } => reason,
         _ => "",
     }
 }

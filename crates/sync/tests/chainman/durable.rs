@@ -3,7 +3,7 @@
 use apus_chain::{Network, Params};
 use apus_engine::utxo::store::{CoinsStore, MemoryStore};
 use apus_sync::chainman::{
-    ChainManager, ChainManagerError, LogSync, Outcome, Resumed, TipCoins, ValidatedCoins,
+    ChainManager, ChainManagerError, LogSync, Resumed, SubmitOutcome, TipCoins, ValidatedCoins,
 };
 use apus_sync::engines::in_order::{Chainstate, ChainstateOptions};
 use apus_testkit::chain::{ChainBuilder, Shape};
@@ -42,7 +42,10 @@ fn coins_are_never_at_a_block_that_the_log_lacks() {
         }
         let block = builder.random_block(Shape::default());
         let outcome = manager.submit(serialize(&block)).unwrap().outcome;
-        assert!(matches!(outcome, Outcome::Accepted | Outcome::Inconclusive), "{outcome:?}");
+        assert!(
+            matches!(outcome, SubmitOutcome::Accepted | SubmitOutcome::Inconclusive),
+            "{outcome:?}"
+        );
         if number % 7 == 0 {
             // The power goes; what the store was told stays.
             let tip = manager.tip();

@@ -3,7 +3,7 @@
 
 use crate::desk::{Scripts, manager, reason};
 use apus_chain::{Network, Params};
-use apus_sync::chainman::{ChainManager, Outcome};
+use apus_sync::chainman::{ChainManager, SubmitOutcome};
 use apus_testkit::bitcoind::Bitcoind;
 use apus_testkit::chain::{BlockPlan, ChainBuilder, Commitment, ScriptKind, Shape, seal};
 use apus_testkit::rng::Rng;
@@ -108,13 +108,13 @@ impl Pair {
             self.offer_children_of(block.block_hash());
         }
         match (node, &outcome) {
-            ("accepted", Outcome::Accepted) | ("duplicate", Outcome::Duplicate) => {}
+            ("accepted", SubmitOutcome::Accepted) | ("duplicate", SubmitOutcome::Duplicate) => {}
             // Here a verdict may come by what waited for the block.
-            ("inconclusive", Outcome::Inconclusive | Outcome::Accepted) => {}
+            ("inconclusive", SubmitOutcome::Inconclusive | SubmitOutcome::Accepted) => {}
             // The node tells of the block that it was given alone.
-            ("inconclusive", Outcome::Rejected { .. }) => {}
-            ("prev-blk-not-found", Outcome::Orphan) => {}
-            (refused, Outcome::Rejected { .. }) => {
+            ("inconclusive", SubmitOutcome::Rejected { .. }) => {}
+            ("prev-blk-not-found", SubmitOutcome::Orphan) => {}
+            (refused, SubmitOutcome::Rejected { .. }) => {
                 let ours = reason(&outcome);
                 assert_eq!(ours.split(',').next(), Some(refused), "{}", block.block_hash());
             }

@@ -2,7 +2,7 @@
 
 use crate::desk::{Scripts, manager, reason};
 use apus_chain::{Network, Params};
-use apus_sync::chainman::{ChainManager, Outcome};
+use apus_sync::chainman::{ChainManager, SubmitOutcome};
 use apus_testkit::streams::{Given, RECORDED_AT, Step, Stream, block_streams};
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ fn take(manager: &mut ChainManager, step: &Step) -> Vec<String> {
             if !reason(&outcome).contains(stated) {
                 complaints.push(format!("{outcome:?} where the reason is {stated}"));
             }
-            if step.answered && step.reason.is_none() && outcome != Outcome::Accepted {
+            if step.answered && step.reason.is_none() && outcome != SubmitOutcome::Accepted {
                 complaints.push(format!("{outcome:?} where it was accepted"));
             }
         }

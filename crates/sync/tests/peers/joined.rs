@@ -5,7 +5,7 @@ use crate::chains::{PATIENCE, Run, Told, branch, chain, invalid_block};
 use crate::kept::entries;
 use apus_engine::utxo::CoinsStore;
 use apus_sync::peers::{KeptFolder, Peers};
-use apus_sync::{Engine, ErrorKind, Outcome, Scripts};
+use apus_sync::{Engine, ErrorKind, Outcome, ScriptCounts};
 use apus_testkit::chain::{ChainBuilder, Shape};
 use apus_testkit::peer::{Behaviour, FakePeer};
 use bitcoin::Block;
@@ -35,7 +35,7 @@ fn joining(follow: bool) -> (Run, tempfile::TempDir) {
 fn check(run: &Run, folder: &tempfile::TempDir, outcome: Outcome, all: &[Block]) {
     let blocks = all.len() as u64 - 1;
     assert_eq!((outcome.engine, outcome.connected_from), (Engine::MergeSync, Some(1)));
-    assert_eq!(outcome.scripts, Scripts { run: blocks, assumed: 0 });
+    assert_eq!(outcome.scripts, ScriptCounts { run: blocks, assumed: 0 });
     assert_eq!(outcome.aggregate, None);
     run.check(Ok(outcome), all);
     assert_eq!(*run.told.warnings.lock().unwrap(), [""; 0]);

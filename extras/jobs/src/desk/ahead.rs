@@ -1,10 +1,10 @@
-//! [`Ahead`]: answers that came, of which what they name is fetched meanwhile.
+//! [`AnswersAhead`]: answers that came, of which what they name is fetched meanwhile.
 //!
 //! To read what a machine left, and to hash it, takes longer than all else that is done here for a job. Threads do that, and
 //! the [`Desk`] takes answers in the order in which they came.
 
 use super::{Desk, Useless};
-use crate::queue::{Answer, AnswerBytes, AnswerKind, JobQueue, ObjectRef};
+use crate::queue::{AnswerBytes, AnswerKind, JobAnswer, JobQueue, ObjectRef};
 use apus_sync::error::{IoError, SyncError};
 use apus_sync::request::Request;
 use std::collections::VecDeque;
@@ -93,7 +93,7 @@ impl Coming {
 
 /// See the module. Those that a step leaves are the next one's.
 #[derive(Default)]
-pub(super) struct Ahead(VecDeque<Coming>);
+pub(super) struct AnswersAhead(VecDeque<Coming>);
 
 impl Desk<'_> {
     /// The next answer. The queue is asked for those behind it, too, as many as are fetched at a time.
@@ -116,7 +116,7 @@ impl Desk<'_> {
         let is_wanted = !bytes.audit
             && self.out.contains_key(&bytes.key)
             && !self.counted.contains_key(&bytes.key);
-        let answer = is_wanted.then(|| Answer::from_bytes(&bytes.message, self.run).ok())??;
+        let answer = is_wanted.then(|| JobAnswer::from_bytes(&bytes.message, self.run).ok())??;
         match answer.kind {
             AnswerKind::Done { result, .. } => Some(result),
             _ => None,

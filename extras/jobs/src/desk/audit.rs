@@ -6,7 +6,7 @@
 use super::{CountedAnswer, Desk, Told};
 use crate::error::ClusterError;
 use crate::job::{JobCopy, JobKey};
-use crate::queue::{Answer, AnswerBytes, AnswerKind, JobMessage, RunId};
+use crate::queue::{AnswerBytes, AnswerKind, JobAnswer, JobMessage, RunId};
 use crate::warning::ClusterWarning;
 use apus_hash::sha256;
 use apus_sync::error::SyncError;
@@ -88,7 +88,7 @@ impl Desk<'_> {
             return Ok(());
         };
         let first = counted.worker.clone();
-        let answer = Answer::from_bytes(&bytes.message, self.run);
+        let answer = JobAnswer::from_bytes(&bytes.message, self.run);
         let answer = answer.ok().filter(|it| it.key == key && it.input == counted.input);
         let Some(answer) = answer.filter(|answer| answer.worker != first) else {
             // It is of no use, or of the very machine that is to be compared with others.
@@ -111,7 +111,7 @@ impl Desk<'_> {
         bytes: &AnswerBytes,
         told: &Told<'_>,
     ) -> Result<(), SyncError> {
-        let answer = Answer::from_bytes(&bytes.message, self.run).ok();
+        let answer = JobAnswer::from_bytes(&bytes.message, self.run).ok();
         let input = self.counted.get(&bytes.key).map(|counted| counted.input);
         match answer.map(|answer| (answer.worker, answer.kind)).zip(input) {
             Some(((worker, AnswerKind::Trouble(text)), _)) => self.trouble(bytes, worker, text),

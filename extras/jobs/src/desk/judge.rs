@@ -7,7 +7,7 @@ use super::Desk;
 use crate::error::QueueError;
 use crate::job::JobKey;
 use crate::queue::{
-    Answer, AnswerKind, JobMessage, JobQueue, Jobs, Lease, ObjectPart, ObjectRef, Offer,
+    AnswerKind, JobAnswer, JobLease, JobMessage, JobOffer, JobQueue, Jobs, ObjectPart, ObjectRef,
 };
 use crate::worker::do_job;
 use apus_sync::error::SyncError;
@@ -30,7 +30,7 @@ impl Desk<'_> {
         };
         do_job(self.request, &judge, self.source)?;
         let said = std::mem::take(&mut *judge.said());
-        let answer = said.and_then(|said| Answer::from_bytes(&said, self.run).ok());
+        let answer = said.and_then(|said| JobAnswer::from_bytes(&said, self.run).ok());
         answer.map(|answer| answer.kind).ok_or(SyncError::Interrupted)
     }
 }
@@ -65,11 +65,11 @@ impl Jobs for OwnJob<'_> {
         self.queue.object(of)
     }
 
-    fn take(&self, _: Duration) -> Result<Offer<'_>, QueueError> {
+    fn take(&self, _: Duration) -> Result<JobOffer<'_>, QueueError> {
         let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
         match std::mem::replace(&mut *given, true) {
-            false => Ok(Offer::Job(Box::new(JudgedJob(self)))),
-            true => Ok(Offer::Over),
+            false => Ok(JobOffer::Job(Box::new(JudgedJob(self)))),
+            true => Ok(JobOffer::Over),
         }
     }
 }
@@ -77,7 +77,7 @@ impl Jobs for OwnJob<'_> {
 /// The job in the hands of the thread that does it.
 struct JudgedJob<'j>(&'j OwnJob<'j>);
 
-impl Lease for JudgedJob<'_> {
+impl JobLease for JudgedJob<'_> {
     fn message(&self) -> &[u8] {
         &self.0.job
     }

@@ -1,4 +1,4 @@
-//! [`Pace`]: how long jobs take, by which the [`Desk`] knows those that are slow.
+//! [`JobPace`]: how long jobs take, by which the [`Desk`] knows those that are slow.
 //!
 //! At the end of a step machines have nothing to do while others are at its last jobs. What takes much longer than
 //! such jobs do is given to them as well, and the first answer counts.
@@ -23,13 +23,13 @@ pub(super) const SEEN_MAX: Duration = Duration::from_secs(6);
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct Pace {
+pub(super) struct JobPace {
     jobs: u32,
     busy: Duration,
     looked: Option<Instant>,
 }
 
-impl Pace {
+impl JobPace {
     pub(super) fn add(&mut self, busy: Duration) {
         self.jobs += 1;
         self.busy = self.busy.saturating_add(busy);
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn what_is_slow_follows_from_what_others_took() {
-        let mut pace = Pace::default();
+        let mut pace = JobPace::default();
         assert_eq!(pace.slow_after(), None);
         pace.add(Duration::from_millis(100));
         assert_eq!(pace.slow_after(), Some(SLOW_MIN));

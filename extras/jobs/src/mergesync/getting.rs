@@ -8,7 +8,7 @@ use crate::queue::{ObjectRef, RunObjects};
 use apus_sync::error::StorageResult;
 use apus_sync::request::RunEnv;
 use apus_sync::workdir::RunInfo;
-use apus_sync::workdir::index::Index;
+use apus_sync::workdir::index::RunIndex;
 use std::cell::Cell;
 use std::io::Write;
 
@@ -66,7 +66,7 @@ impl<'g> Getting<'g> {
             Ok(())
         })?;
         let index = run.split_at_checked(info.bytes as usize).and_then(|(records, index)| {
-            Index::read(index, info.bytes).filter(|index| index.is_of(records))
+            RunIndex::read(index, info.bytes).filter(|index| index.is_of(records))
         });
         let held = index.map(|index| {
             run.truncate(info.bytes as usize);
@@ -95,7 +95,7 @@ mod tests {
     use apus_chain::{Network, Params};
     use apus_storage::DirStorage;
     use apus_sync::progress::Silent;
-    use apus_sync::runs::{Coins, KeyRange, MergeBudget, Runs, cut};
+    use apus_sync::runs::{CoinsForm, KeyRange, MergeBudget, Runs, cut};
     use std::sync::atomic::AtomicBool;
 
     /// A run of so many coins, with its index behind it.
@@ -108,7 +108,7 @@ mod tests {
             bytes.extend_from_slice(&200_u32.to_le_bytes());
             bytes.extend_from_slice(&[7; 200]);
         }
-        let index = cut::<Coins>(&bytes);
+        let index = cut::<CoinsForm>(&bytes);
         let info = RunInfo::held(String::new(), bytes.clone(), index.clone());
         let RunInfo { bytes: length, sections, checksum, .. } = info;
         bytes.extend_from_slice(&index.to_bytes());
@@ -133,7 +133,7 @@ mod tests {
         assert!(first.held.is_some() && second.held.is_none());
         let budget = MergeBudget::new(1 << 20);
         for run in [first, second] {
-            let run = Runs::<Coins>::open(&storage, vec![run], budget, &|| Ok(())).unwrap();
+            let run = Runs::<CoinsForm>::open(&storage, vec![run], budget, &|| Ok(())).unwrap();
             let mut coins = run.part(KeyRange::ALL).unwrap();
             let mut read = 0;
             while coins.next().unwrap().is_some() {

@@ -1,4 +1,4 @@
-//! [`Keeping`]: a data directory with blocks and their undo data, of what machines left of segments in any order.
+//! [`DatadirKeeping`]: a data directory with blocks and their undo data, of what machines left of segments in any order.
 //!
 //! Blocks are of this machine's own folder. The undo data of a segment are fetched when its answer comes, into a file of the
 //! work folder, so that one that was lost is noticed then and made again; they go into the directory once those of all
@@ -7,10 +7,10 @@
 use crate::desk::Desk;
 use crate::desk::Useless;
 use crate::error::ClusterError;
-use crate::queue::{JobQueue, ObjectRef, UndoRecord};
+use crate::queue::{JobQueue, ObjectRef, SentUndo};
 use apus_chain::{CheckedBlock, Height, HeightRange, KnownBlock};
 use apus_sync::engines::in_order::{Keeper, KeptBlock};
-use apus_sync::engines::mergesync::{Work, sum_key};
+use apus_sync::engines::mergesync::{MergeWork, sum_key};
 use apus_sync::error::{StorageResult, SyncError};
 use apus_sync::folder::{DatadirBlocks, FolderKind};
 use apus_sync::request::{Request, first_of_last};
@@ -23,9 +23,9 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 /// See the module.
-pub(super) struct Keeping<'k> {
-    work: &'k Work<'k>,
-    fetching: Fetching<'k>,
+pub(super) struct DatadirKeeping<'k> {
+    work: &'k MergeWork<'k>,
+    fetching: UndoFetch<'k>,
     keeper: Keeper,
     /// The next block.
     next: Height,
@@ -35,7 +35,7 @@ pub(super) struct Keeping<'k> {
 
 /// Gets undo data that machines left.
 #[derive(Clone, Copy)]
-pub(super) struct Fetching<'f> {
+pub(super) struct UndoFetch<'f> {
     queue: &'f dyn JobQueue,
     request: &'f Request<'f>,
     /// The first block of which they are wanted.
@@ -55,7 +55,7 @@ pub(super) fn is_wanted(request: &Request<'_>) -> bool {
     request.folders.iter().any(|folder| matches!(folder.kind, FolderKind::Datadir(_)))
 }
 
-impl Fetching<'_> {
+impl UndoFetch<'_> {
     /// Gets the undo data of a segment, which are to be those of its blocks.
     pub(super) fn undo(
         &self,
@@ -69,7 +69,7 @@ impl Fetching<'_> {
         let mut file = None;
         for object in objects {
             let bytes = Desk::object(self.queue, request, object)?;
-            let records = UndoRecord::all(&bytes);
+            let records = SentUndo::all(&bytes);
             count += records.map_err(|error| Useless::Result(error.to_string()))?.len();
             let file = match &mut file {
                 Some(file) => file,
@@ -93,10 +93,10 @@ impl Fetching<'_> {
     }
 }
 
-impl<'k> Keeping<'k> {
+impl<'k> DatadirKeeping<'k> {
     /// Begins a data directory, if one is asked for. What an earlier start wrote of it is written anew.
     pub(super) fn start(
-        work: &'k Work<'k>,
+        work: &'k MergeWork<'k>,
         queue: &'k dyn JobQueue,
         plan: &Plan,
     ) -> Result<Option<Self>, SyncError> {
@@ -107,12 +107,12 @@ impl<'k> Keeping<'k> {
         let holds_all = |kind: &FolderKind| matches!(kind, FolderKind::Datadir(DatadirBlocks::All));
         let all = request.folders.iter().any(|folder| holds_all(&folder.kind));
         let from = if all { 1 } else { first_of_last(end).max(1) };
-        let fetching = Fetching { queue, request, from };
+        let fetching = UndoFetch { queue, request, from };
         Ok(Some(Self { work, fetching, keeper, next: 1, early: BTreeMap::new() }))
     }
 
     /// How undo data are had.
-    pub(super) fn fetching(&self) -> Fetching<'k> {
+    pub(super) fn fetching(&self) -> UndoFetch<'k> {
         self.fetching
     }
 
@@ -144,11 +144,11 @@ impl<'k> Keeping<'k> {
             for length in &undo.lengths {
                 let mut bytes = vec![0; *length];
                 file.read_exact(&mut bytes).at(storage, name)?;
-                let records = UndoRecord::all(&bytes);
+                let records = SentUndo::all(&bytes);
                 let damaged = |error: crate::queue::WireError| {
                     SyncError::from(ClusterError::Message(format!("{name}: {error}")))
                 };
-                for UndoRecord { undo, spent } in records.map_err(damaged)? {
+                for SentUndo { undo, spent } in records.map_err(damaged)? {
                     let Some((_, ((id, raw), _))) = ahead.next()? else { break };
                     keeper.put(KeptBlock { id, raw, undo: undo.to_vec(), spent })?;
                 }

@@ -1,15 +1,15 @@
-//! [`Parts`]: the parts of the join, as machines left them: coins here, answers where they are.
+//! [`JoinParts`]: the parts of the join, as machines left them: coins here, answers where they are.
 
 use super::getting::Getting;
 use super::pieces::Gathered;
-use super::slices::Slices;
+use super::slices::SliceTable;
 use super::{MergeSteps, Telling, sent};
 use crate::desk::Answered;
 use crate::desk::Desk;
 use crate::desk::Useless;
 use crate::job::{JobKey, JobStep};
 use crate::queue::{
-    JoinDone, JoinSource, JoinTold, ObjectRef, Piece, RunId, Sent, Slice, nothing_told,
+    JoinDone, JoinSource, JoinTold, ObjectRef, RecordPiece, RunId, Sent, Slice, nothing_told,
 };
 use apus_chain::HeightRange;
 use apus_sync::engines::mergesync::Joined;
@@ -31,20 +31,20 @@ const PART_BYTES_MIN: u64 = 8 << 20;
 const PART_BYTES_MAX: u64 = 1 << 30;
 
 /// See the module.
-pub(super) struct Parts<'p> {
+pub(super) struct JoinParts<'p> {
     /// What came of all; the answers are in objects.
     pub(super) joined: Joined,
     /// Which of these are each segment's.
-    pub(super) answers: Slices<'p>,
+    pub(super) answers: SliceTable<'p>,
     /// The same of leaves that survive, where they are wanted.
-    pub(super) leaves: Option<Slices<'p>>,
+    pub(super) leaves: Option<SliceTable<'p>>,
     /// Which keys each part has.
     pub(super) keys: Vec<KeyRange>,
 }
 
 impl<'s> MergeSteps<'s> {
     /// Has all that the segments left joined.
-    pub(super) fn join(&mut self, segments: &[HeightRange]) -> Result<Parts<'s>, SyncError> {
+    pub(super) fn join(&mut self, segments: &[HeightRange]) -> Result<JoinParts<'s>, SyncError> {
         let request = self.work.request;
         request.env.observer.event(Event::Started(Phase::Join));
         let gathered = &self.gathered;
@@ -76,7 +76,7 @@ impl<'s> MergeSteps<'s> {
             Ok((answered.key, done, coins, places))
         };
         let (mut all, mut left) = (BTreeMap::new(), Vec::new());
-        let slices = |name| Slices::new(request.env.workdir, name, segments.len());
+        let slices = |name| SliceTable::new(request.env.workdir, name, segments.len());
         let mut answers = slices("answers")?;
         let mut leaves = with_leaves.then(|| slices("leaves")).transpose()?;
         let each = bytes_total / keys.len() as u64;
@@ -103,7 +103,7 @@ impl<'s> MergeSteps<'s> {
         request.env.observer.event(Event::Ended { phase: Phase::Join, bytes: bytes_total });
         match failure {
             Some((_, error)) => Err(error),
-            None => Ok(Parts { joined: together(all.into_values()), answers, leaves, keys }),
+            None => Ok(JoinParts { joined: together(all.into_values()), answers, leaves, keys }),
         }
     }
 }
@@ -158,8 +158,8 @@ fn together(parts: impl Iterator<Item = (JoinDone, RunInfo, Option<RunInfo>)>) -
 /// What a part takes of a segment.
 fn source(
     (range, records): (HeightRange, ObjectRef),
-    made: &[Piece],
-    spent: &[Piece],
+    made: &[RecordPiece],
+    spent: &[RecordPiece],
     keys: KeyRange,
 ) -> JoinSource {
     let before: u64 = made.iter().map(|piece| u64::from(piece.bytes)).sum();
@@ -168,9 +168,9 @@ fn source(
 }
 
 /// The pieces that have some of these keys; `start` is where the first of all begins.
-fn slice(pieces: &[Piece], start: u64, keys: KeyRange) -> Slice {
+fn slice(pieces: &[RecordPiece], start: u64, keys: KeyRange) -> Slice {
     let first = pieces.partition_point(|piece| piece.last < keys.from);
-    let is_before = |piece: &Piece| keys.until.is_none_or(|until| piece.first < until);
+    let is_before = |piece: &RecordPiece| keys.until.is_none_or(|until| piece.first < until);
     let end = pieces.partition_point(is_before).max(first);
     let before: u64 = pieces[..first].iter().map(|piece| u64::from(piece.bytes)).sum();
     let pieces = pieces[first..end].iter().map(|piece| (piece.bytes, piece.digest));
@@ -183,9 +183,9 @@ mod tests {
     use apus_testkit::rng::Rng;
 
     /// Pieces of keys of which each begins where the one before ends, or in another byte.
-    fn pieces(keys: &[u64], each: usize) -> Vec<Piece> {
+    fn pieces(keys: &[u64], each: usize) -> Vec<RecordPiece> {
         let of_byte = keys.chunk_by(|a, b| KeyRange::line_of(*a) == KeyRange::line_of(*b));
-        let piece = |some: &[u64]| Piece {
+        let piece = |some: &[u64]| RecordPiece {
             first: some[0],
             last: some[some.len() - 1],
             bytes: some.len() as u32,

@@ -4,7 +4,7 @@
 //! once for each part of the join: some hundred megabytes on the main chain, which the system has in its cache. What is
 //! read is held against a checksum, since a piece that is passed over would be coins that seem unspent.
 
-use crate::queue::{GatherDone, ObjectRef, Piece};
+use crate::queue::{GatherDone, ObjectRef, RecordPiece};
 use apus_chain::{Height, HeightRange, Reader};
 use apus_storage::{Storage, StorageFile};
 use apus_sync::engines::mergesync::Gathered as Partial;
@@ -23,7 +23,7 @@ const SAMPLES: u64 = 1 << 16;
 const READ_BYTES: usize = 1 << 18;
 
 /// What a segment left, but for its pieces.
-pub(super) struct Kept {
+pub(super) struct KeptPieces {
     pub(super) records: ObjectRef,
     pub(super) own: ObjectRef,
     /// Leaves that its blocks add to the Utreexo forest.
@@ -36,7 +36,8 @@ pub(super) struct Kept {
 }
 
 /// Takes what a segment left: its pieces of coins, and those of spends.
-pub(super) type EachSegment<'e> = dyn FnMut(HeightRange, &Kept, &[Piece], &[Piece]) + 'e;
+pub(super) type EachSegment<'e> =
+    dyn FnMut(HeightRange, &KeptPieces, &[RecordPiece], &[RecordPiece]) + 'e;
 
 /// See the module.
 pub(super) struct Gathered<'g> {
@@ -45,7 +46,7 @@ pub(super) struct Gathered<'g> {
     file: Option<Box<dyn StorageFile>>,
     /// All that are in the file, in its order.
     order: Vec<HeightRange>,
-    segments: BTreeMap<HeightRange, Kept>,
+    segments: BTreeMap<HeightRange, KeptPieces>,
 }
 
 impl<'g> Gathered<'g> {
@@ -58,12 +59,12 @@ impl<'g> Gathered<'g> {
         self.segments.contains_key(range)
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = &Kept> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &KeptPieces> {
         self.segments.values()
     }
 
     /// What a segment left.
-    pub(super) fn of(&self, range: &HeightRange) -> &Kept {
+    pub(super) fn of(&self, range: &HeightRange) -> &KeptPieces {
         &self.segments[range]
     }
 
@@ -71,7 +72,7 @@ impl<'g> Gathered<'g> {
     pub(super) fn add(&mut self, range: HeightRange, done: GatherDone) -> Result<(), SyncError> {
         let GatherDone { records, own, made, spent, leaves, partial } = done;
         let mut bytes = Vec::with_capacity((made.len() + spent.len()) * PIECE_BYTES);
-        for Piece { first, last, bytes: length, digest } in made.iter().chain(&spent) {
+        for RecordPiece { first, last, bytes: length, digest } in made.iter().chain(&spent) {
             bytes.extend_from_slice(&first.to_le_bytes());
             bytes.extend_from_slice(&last.to_le_bytes());
             bytes.extend_from_slice(&length.to_le_bytes());
@@ -84,9 +85,9 @@ impl<'g> Gathered<'g> {
         };
         // It is read while it grows.
         file.write_all(&bytes).and_then(|()| file.flush()).at(storage, name)?;
-        let (checksum, count) = (checksum(&bytes), |pieces: &[Piece]| pieces.len() as u32);
+        let (checksum, count) = (checksum(&bytes), |pieces: &[RecordPiece]| pieces.len() as u32);
         let (made, spent) = (count(&made), count(&spent));
-        let kept = Kept { records, own, leaves, partial, made, spent, checksum };
+        let kept = KeptPieces { records, own, leaves, partial, made, spent, checksum };
         self.order.push(range);
         self.segments.insert(range, kept);
         Ok(())
@@ -158,10 +159,10 @@ fn spread(height: Height) -> u64 {
     u64::from(height).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16
 }
 
-fn piece(bytes: &[u8]) -> Piece {
+fn piece(bytes: &[u8]) -> RecordPiece {
     const WHOLE: &str = "it is a whole piece";
     let mut reader = Reader::new(bytes);
-    Piece {
+    RecordPiece {
         first: reader.u64().expect(WHOLE),
         last: reader.u64().expect(WHOLE),
         bytes: reader.u32().expect(WHOLE),
@@ -178,7 +179,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    fn some(rng: &mut Rng, count: usize) -> Vec<Piece> {
+    fn some(rng: &mut Rng, count: usize) -> Vec<RecordPiece> {
         let mut digest = || std::array::from_fn(|_| rng.next_u64() as u8);
         let digests: Vec<[u8; 32]> = (0..count).map(|_| digest()).collect();
         let mut prefixes: Vec<u64> = (0..count).map(|_| rng.next_u64()).collect();
@@ -186,7 +187,7 @@ mod tests {
         let all = prefixes.into_iter().zip(digests);
         let piece = |(first, digest): (u64, [u8; 32])| {
             let last = first | 0xff;
-            Piece { first, last, bytes: 40_000 + u32::from(digest[0]), digest }
+            RecordPiece { first, last, bytes: 40_000 + u32::from(digest[0]), digest }
         };
         all.map(piece).collect()
     }
@@ -226,7 +227,7 @@ mod tests {
                 .each(&mut |range, kept, made, spent| {
                     let (made, spent, partial) =
                         (made.to_vec(), spent.to_vec(), kept.partial.clone());
-                    let Kept { records, own, leaves, .. } = *kept;
+                    let KeptPieces { records, own, leaves, .. } = *kept;
                     seen.push((range, GatherDone { records, own, made, spent, leaves, partial }));
                 })
                 .unwrap();
@@ -285,7 +286,7 @@ mod tests {
     /// The main chain has some ten thousand segments with some hundreds of pieces each.
     #[test]
     fn memory_is_by_segments_and_parts_are_equal_by_samples_of_many_pieces() {
-        assert!(size_of::<Kept>() + 2 * size_of::<HeightRange>() <= 300);
+        assert!(size_of::<KeptPieces>() + 2 * size_of::<HeightRange>() <= 300);
         let (desk, mut rng) = (tempfile::tempdir().unwrap(), Rng::new(62));
         let storage = DirStorage::new(desk.path());
         let mut gathered = Gathered::new(&storage);

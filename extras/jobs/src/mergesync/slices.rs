@@ -1,9 +1,9 @@
-//! [`Slices`]: which of what each part of the join found is each segment's, in a file of the work folder.
+//! [`SliceTable`]: which of what each part of the join found is each segment's, in a file of the work folder.
 //!
 //! A part leaves a row with a slice for each segment; a segment wants a column. Columns are read some at a time, each once
 //! where segments come in order. In memory are some hundred bytes for each part, and these columns.
 
-use crate::queue::{Found, FoundPart, FoundSlice, ObjectRef};
+use crate::queue::{FoundPart, FoundSlice, JoinFound, ObjectRef};
 use apus_storage::{Storage, StorageFile};
 use apus_sync::error::{IoError, StorageResult, SyncError};
 use apus_sync::workdir::names::SPILL;
@@ -26,7 +26,7 @@ struct SliceRow {
 }
 
 /// See the module.
-pub(super) struct Slices<'s> {
+pub(super) struct SliceTable<'s> {
     storage: &'s dyn Storage,
     name: String,
     file: Box<dyn StorageFile>,
@@ -45,7 +45,7 @@ struct Columns {
     rows: Vec<Vec<FoundSlice>>,
 }
 
-impl<'s> Slices<'s> {
+impl<'s> SliceTable<'s> {
     /// Of `what` parts found, which each have a slice for so many segments; others have files of other names.
     pub(super) fn new(
         storage: &'s dyn Storage,
@@ -59,8 +59,8 @@ impl<'s> Slices<'s> {
     }
 
     /// Adds what a part found.
-    pub(super) fn add(&mut self, part: u32, found: Found) -> Result<(), SyncError> {
-        let Found { objects, slices } = found;
+    pub(super) fn add(&mut self, part: u32, found: JoinFound) -> Result<(), SyncError> {
+        let JoinFound { objects, slices } = found;
         let (storage, name, place) = (self.storage, &self.name, self.written);
         let mut bytes = Vec::with_capacity(slices.len() * ENTRY_BYTES);
         for (segment, slice) in slices.iter().enumerate() {
@@ -144,7 +144,7 @@ mod tests {
     fn each_segment_gets_its_column_by_ascending_parts() {
         let (desk, mut rng, segments) = (tempfile::tempdir().unwrap(), Rng::new(63), 150);
         let storage = DirStorage::new(desk.path());
-        let mut slices = Slices::new(&storage, "answers", segments).unwrap();
+        let mut slices = SliceTable::new(&storage, "answers", segments).unwrap();
         assert_eq!(slices.of(0).unwrap(), []);
         let mut all = BTreeMap::new();
         for part in [2_u32, 0, 1] {
@@ -157,7 +157,7 @@ mod tests {
                 digest: [at as u8; 32],
             };
             let row: Vec<FoundSlice> = (0..segments as u32).map(slice).collect();
-            slices.add(part, Found { objects: vec![object], slices: row.clone() }).unwrap();
+            slices.add(part, JoinFound { objects: vec![object], slices: row.clone() }).unwrap();
             all.insert(part, (object, row));
             for segment in [0, segments - 1, 63, 64, 1, 70] {
                 let of = all.values().filter(|(_, row)| row[segment].bytes > 0);

@@ -2,7 +2,7 @@
 
 use super::shuffle::any_reads_as_sent;
 use super::wire::read_key;
-use super::{Answer, JobMessage, RunId, RunSpec, UndoRecord, hints, proven};
+use super::{JobAnswer, JobMessage, RunId, RunSpec, SentUndo, hints, proven};
 use apus_chain::{HeightRange, Reader};
 
 /// Whether bytes are read as a job, an answer, what a job is told, the description of a run, or what a job of
@@ -14,7 +14,7 @@ pub fn reads_as_sent(bytes: &[u8]) -> bool {
     let number = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk());
     let run = bytes.get(12..44).and_then(|run| run.try_into().ok()).map_or(RunId([0; 32]), RunId);
     let job = JobMessage::from_bytes(bytes, run).map(|job| job.to_bytes());
-    let answer = Answer::from_bytes(bytes, run).map(|answer| answer.to_bytes());
+    let answer = JobAnswer::from_bytes(bytes, run).map(|answer| answer.to_bytes());
     let spec = RunSpec::from_bytes(bytes).map(|spec| spec.to_bytes().unwrap_or_default());
     let written = job.or(answer).or(spec);
     if let Ok(written) = &written {
@@ -32,7 +32,7 @@ pub fn reads_as_sent(bytes: &[u8]) -> bool {
         let told = told.as_ref().map(|(before, after)| (before, after));
         assert!(proven::write(range, told) == bytes, "it is written in another way");
     }
-    if let Ok(all) = UndoRecord::all(bytes) {
+    if let Ok(all) = SentUndo::all(bytes) {
         let mut written = Vec::new();
         all.iter().for_each(|record| record.write(&mut written));
         assert!(written == bytes, "it is written in another way");

@@ -1,4 +1,4 @@
-//! [`Found`]: what a part of the join found for segments, as pieces of objects with digests of their own.
+//! [`JoinFound`]: what a part of the join found for segments, as pieces of objects with digests of their own.
 
 use super::shuffle::{many, write_objects};
 use super::wire::{ObjectPart, ObjectRef};
@@ -26,13 +26,13 @@ impl FoundSlice {
 
 /// What a part of the join found for all segments, in objects in which that for each lies together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct JoinFound {
     pub(crate) objects: Vec<ObjectRef>,
     /// Which of it is each segment's; none at all where nothing was looked for.
     pub(crate) slices: Vec<FoundSlice>,
 }
 
-impl Found {
+impl JoinFound {
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         write_objects(&self.objects, out);
         write_compact_size(out, self.slices.len() as u64);

@@ -1,4 +1,4 @@
-//! [`JobMessage`] and [`Answer`]: what is asked of a machine, and what it says.
+//! [`JobMessage`] and [`JobAnswer`]: what is asked of a machine, and what it says.
 
 use super::RunId;
 use super::wire::{ObjectRef, WireError, begin, open, read_key, read_text, write_key, write_text};
@@ -58,7 +58,7 @@ fn expect_run(what: &'static str, found: RunId, wanted: RunId) -> Result<(), Wir
 
 /// What a machine says of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct JobAnswer {
     pub(crate) run: RunId,
     pub(crate) key: JobKey,
     /// What it was told: of another input it counts for nothing.
@@ -86,7 +86,7 @@ pub(crate) enum AnswerKind {
     Lost { object: [u8; 32], text: String },
 }
 
-impl Answer {
+impl JobAnswer {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut out = begin(ANSWER_MAGIC);
         out.extend_from_slice(&self.run.0);
@@ -184,7 +184,7 @@ mod tests {
 
     const RUN: RunId = RunId([7; 32]);
 
-    fn answers() -> Vec<Answer> {
+    fn answers() -> Vec<JobAnswer> {
         let of = |bytes| ObjectRef { digest: [bytes as u8; 32], bytes };
         let block = KnownBlock { height: 5, hash: BlockHash([9; 32]) };
         let error = |kind| AnswerKind::Refused(RemoteError { kind, text: "it is wrong".into() });
@@ -200,7 +200,7 @@ mod tests {
             AnswerKind::Trouble("no such file\nnor another".into()),
             AnswerKind::Lost { object: [6; 32], text: "it is not there".into() },
         ]
-        .map(|kind| Answer {
+        .map(|kind| JobAnswer {
             run: RUN,
             key: JobKey::blocks(HeightRange::new(3, 8)),
             input: of(1),
@@ -215,12 +215,12 @@ mod tests {
         for answer in answers() {
             let bytes = answer.to_bytes();
             assert!(reads_as_sent(&bytes));
-            assert_eq!(Answer::from_bytes(&bytes, RUN), Ok(answer));
+            assert_eq!(JobAnswer::from_bytes(&bytes, RUN), Ok(answer));
             for length in 0..bytes.len() {
-                assert!(Answer::from_bytes(&bytes[..length], RUN).is_err());
+                assert!(JobAnswer::from_bytes(&bytes[..length], RUN).is_err());
             }
             let more = [&bytes[..], &[0]].concat();
-            assert!(Answer::from_bytes(&more, RUN).is_err());
+            assert!(JobAnswer::from_bytes(&more, RUN).is_err());
         }
         let input = ObjectRef { digest: [4; 32], bytes: 1 };
         for not_by in [None, Some("rack-7".to_owned())] {
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_named() {
         let bytes = answers()[0].to_bytes();
-        let told = |bytes: &[u8], run| Answer::from_bytes(bytes, run).unwrap_err().to_string();
+        let told = |bytes: &[u8], run| JobAnswer::from_bytes(bytes, run).unwrap_err().to_string();
         let other = told(&bytes, RunId([8; 32]));
         assert!(other.contains("is for run 0707") && other.contains("not for run 0808"), "{other}");
         let mut newer = bytes.clone();
@@ -254,9 +254,9 @@ mod tests {
     fn no_text_reaches_a_terminal_as_more_than_text() {
         let mut answer = answers().remove(4);
         answer.worker = "\u{1b}[2J".into();
-        assert!(Answer::from_bytes(&answer.to_bytes(), RUN).is_err());
+        assert!(JobAnswer::from_bytes(&answer.to_bytes(), RUN).is_err());
         answer.worker = "é".repeat(4000);
-        let read = Answer::from_bytes(&answer.to_bytes(), RUN).unwrap();
+        let read = JobAnswer::from_bytes(&answer.to_bytes(), RUN).unwrap();
         assert_eq!(read.worker, "é".repeat(2000));
     }
 

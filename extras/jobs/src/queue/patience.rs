@@ -1,4 +1,4 @@
-//! [`Patience`]: how long a queue may be away.
+//! [`QueuePatience`]: how long a queue may be away.
 
 use crate::error::QueueError;
 use crate::warning::ClusterWarning;
@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// Tries what a queue is asked for again while it is away.
-pub(crate) struct Patience<'a> {
+pub(crate) struct QueuePatience<'a> {
     /// The longest that it may be away at a stretch.
     pub(crate) longest: Duration,
     pub(crate) observer: &'a dyn Observer,
@@ -21,7 +21,7 @@ const TOLD_AFTER: Duration = Duration::from_secs(2);
 /// Time between two tries.
 const PAUSE: Duration = Duration::from_millis(200);
 
-impl Patience<'_> {
+impl QueuePatience<'_> {
     /// Tries until it works, cannot work, took too long, or the run is interrupted.
     pub(crate) fn with<T>(
         &self,
@@ -61,8 +61,11 @@ mod tests {
     #[test]
     fn what_is_away_for_a_while_is_tried_again() {
         let interrupt = AtomicBool::new(false);
-        let patience =
-            Patience { longest: Duration::from_secs(60), observer: &Silent, interrupt: &interrupt };
+        let patience = QueuePatience {
+            longest: Duration::from_secs(60),
+            observer: &Silent,
+            interrupt: &interrupt,
+        };
         let mut tries = 0;
         let value = patience.with(|| {
             tries += 1;
@@ -74,7 +77,7 @@ mod tests {
         interrupt.store(true, Ordering::Relaxed);
         let away = || Err::<(), _>(QueueError::Away("gone".into()));
         assert!(matches!(patience.with(away), Err(SyncError::Interrupted)));
-        let short = Patience { longest: Duration::ZERO, ..patience };
+        let short = QueuePatience { longest: Duration::ZERO, ..patience };
         let told = short.with(away).unwrap_err().to_string();
         assert!(told.contains("gone: it was away"), "{told}");
     }

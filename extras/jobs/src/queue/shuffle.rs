@@ -6,7 +6,7 @@
 //! it is what was written.
 
 use super::RunId;
-use super::found::{Found, FoundPart, read_parts, write_parts};
+use super::found::{FoundPart, JoinFound, read_parts, write_parts};
 use super::wire::{ObjectRef, WireError, begin, open, read_key, write_key};
 use crate::job::JobKey;
 use apus_chain::{Height, HeightRange, MuHash, OutPoint, Reader, write_compact_size};
@@ -68,7 +68,7 @@ pub(crate) fn nothing_told() -> Vec<u8> {
 
 /// Some records that follow one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct RecordPiece {
     /// The first bytes of the first one, as a number.
     pub(crate) first: u64,
     /// The same of the last one.
@@ -85,9 +85,9 @@ pub(crate) struct GatherDone {
     /// What it needs itself when its blocks are judged: runs, each with its length before it.
     pub(crate) own: ObjectRef,
     /// The pieces of its coins, by ascending key.
-    pub(crate) made: Vec<Piece>,
+    pub(crate) made: Vec<RecordPiece>,
     /// Those of its spends.
-    pub(crate) spent: Vec<Piece>,
+    pub(crate) spent: Vec<RecordPiece>,
     /// Leaves that its blocks add to the Utreexo forest; 0 where they are not counted.
     pub(crate) leaves: u64,
     pub(crate) partial: Gathered,
@@ -102,7 +102,7 @@ impl Sent for GatherDone {
         self.own.write(out);
         for pieces in [&self.made, &self.spent] {
             write_compact_size(out, pieces.len() as u64);
-            for Piece { first, last, bytes, digest } in pieces {
+            for RecordPiece { first, last, bytes, digest } in pieces {
                 out.extend_from_slice(&first.to_le_bytes());
                 out.extend_from_slice(&last.to_le_bytes());
                 out.extend_from_slice(&bytes.to_le_bytes());
@@ -119,11 +119,11 @@ impl Sent for GatherDone {
             many(reader, |reader| {
                 let (first, last) = (reader.u64().ok()?, reader.u64().ok()?);
                 let bytes = reader.u32().ok()?;
-                Some(Piece { first, last, bytes, digest: *reader.array().ok()? })
+                Some(RecordPiece { first, last, bytes, digest: *reader.array().ok()? })
             })
         };
         let (made, spent) = (pieces()?, pieces()?);
-        let ascend = |pieces: &[Piece]| {
+        let ascend = |pieces: &[RecordPiece]| {
             pieces.iter().flat_map(|piece| [piece.first, piece.last]).is_sorted()
         };
         let all: u64 = made.iter().chain(&spent).map(|piece| u64::from(piece.bytes)).sum();
@@ -257,9 +257,9 @@ pub(crate) struct JoinDone {
     /// Their places.
     pub(crate) places: RunObjects,
     /// Coins for inputs.
-    pub(crate) answers: Found,
+    pub(crate) answers: JoinFound,
     /// Leaves of the Utreexo forest that survive, where they are asked for.
-    pub(crate) leaves: Found,
+    pub(crate) leaves: JoinFound,
 }
 
 impl Sent for JoinDone {
@@ -288,7 +288,7 @@ impl Sent for JoinDone {
         let muhash = MuHash::from_bytes(reader.array().ok()?).ok()?;
         let existed = read_existed(reader)?;
         let (coins, places) = (RunObjects::read(reader)?, RunObjects::read(reader)?);
-        let (answers, leaves) = (Found::read(reader)?, Found::read(reader)?);
+        let (answers, leaves) = (JoinFound::read(reader)?, JoinFound::read(reader)?);
         Some(Self { totals, muhash, existed, coins, places, answers, leaves })
     }
 }

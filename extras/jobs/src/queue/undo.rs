@@ -8,14 +8,14 @@ const WHAT: &str = "what is left of undo data";
 
 /// What is kept of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct UndoRecord<'u> {
+pub(crate) struct SentUndo<'u> {
     /// Core's form (`undo.h`, `CBlockUndo`).
     pub(crate) undo: &'u [u8],
     /// The sum of all coins that it spends, under the run's key.
     pub(crate) spent: CoinSum,
 }
 
-impl<'u> UndoRecord<'u> {
+impl<'u> SentUndo<'u> {
     /// Appends the byte form.
     pub(crate) fn write(self, out: &mut Vec<u8>) {
         out.extend_from_slice(&(self.undo.len() as u32).to_le_bytes());
@@ -50,22 +50,22 @@ mod tests {
         fn records_are_read_back(all in vec((vec(any::<u8>(), 0..50), any::<[u8; 8]>()), 0..6)) {
             let record = |(undo, sum): &'_ (Vec<u8>, [u8; 8])| (undo.clone(), CoinSum::from_bytes(*sum));
             let all: Vec<(Vec<u8>, CoinSum)> = all.iter().map(record).collect();
-            let records: Vec<_> = all.iter().map(|(undo, spent)| UndoRecord { undo, spent: *spent }).collect();
+            let records: Vec<_> = all.iter().map(|(undo, spent)| SentUndo { undo, spent: *spent }).collect();
             let mut bytes = Vec::new();
             let mut ends = vec![0];
             for record in &records {
                 record.write(&mut bytes);
                 ends.push(bytes.len());
             }
-            prop_assert_eq!(UndoRecord::all(&bytes), Ok(records.clone()));
+            prop_assert_eq!(SentUndo::all(&bytes), Ok(records.clone()));
             for length in 0..bytes.len() {
-                prop_assert_eq!(UndoRecord::all(&bytes[..length]).is_ok(), ends.contains(&length));
+                prop_assert_eq!(SentUndo::all(&bytes[..length]).is_ok(), ends.contains(&length));
             }
         }
 
         #[test]
         fn any_bytes_are_read_or_refused(bytes in vec(any::<u8>(), 0..200)) {
-            let _ = UndoRecord::all(&bytes);
+            let _ = SentUndo::all(&bytes);
         }
     }
 }

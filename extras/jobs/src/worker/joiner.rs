@@ -5,10 +5,10 @@ mod join;
 mod records;
 mod segment;
 
-use super::scratch::Scratch;
+use super::scratch::ScratchFolder;
 use super::{Does, Hand, WorkRequest};
 use crate::job::JobStep;
-use crate::queue::{GatherDone, ObjectRef, Piece, Sent, digest};
+use crate::queue::{GatherDone, ObjectRef, RecordPiece, Sent, digest};
 use apus_chain::{CoinSumKey, Height, Params};
 use apus_engine::script::ScriptPool;
 use apus_storage::Storage;
@@ -18,7 +18,7 @@ use apus_sync::engines::pass::{FinishedSegment, PartialResult, Work};
 use apus_sync::error::SyncError;
 use apus_sync::pass::do_segment;
 use apus_sync::request::RunEnv;
-use apus_sync::runs::{Form, KeyRange, Made, Spent, first_record};
+use apus_sync::runs::{KeyRange, MadeForm, RunForm, SpentForm, first_record};
 use apus_sync::source::ChainSource;
 use apus_sync::supply::Walker;
 use apus_sync::workdir::index::prefix;
@@ -49,7 +49,7 @@ pub(super) struct Joiner<'a> {
     /// Under which the coins are added up that blocks spend, where undo data are wanted.
     sum_key: Option<CoinSumKey>,
     scripts: Option<ScriptPool>,
-    scratch: Scratch,
+    scratch: ScratchFolder,
 }
 
 impl<'a> Joiner<'a> {
@@ -67,7 +67,7 @@ impl<'a> Joiner<'a> {
             .with_leaves(leaves)
             .with_claims(if keeps { 0 } else { assumed })
             .with_bare_coins(bare);
-        let scratch = Scratch::make(&request.scratch)?;
+        let scratch = ScratchFolder::make(&request.scratch)?;
         let sum_key = keeps.then(|| sum_key(plan));
         Ok(Self {
             request,
@@ -109,7 +109,7 @@ impl<'a> Joiner<'a> {
         let mut runs = runs.into_iter();
         let mut run = || runs.next().unwrap_or_default();
         let (mut records, spends) = (run(), run());
-        let (made, spent) = (pieces::<Made>(&records), pieces::<Spent>(&spends));
+        let (made, spent) = (pieces::<MadeForm>(&records), pieces::<SpentForm>(&spends));
         records.extend_from_slice(&spends);
         drop(spends);
         let own: Vec<Vec<u8>> = runs.collect();
@@ -141,7 +141,7 @@ impl Does for Joiner<'_> {
 }
 
 /// A run in pieces, which end where a line is unless they are too short.
-fn pieces<F: Form>(run: &[u8]) -> Vec<Piece> {
+fn pieces<F: RunForm>(run: &[u8]) -> Vec<RecordPiece> {
     let (mut all, mut rest) = (Vec::with_capacity(run.len() / PIECE_BYTES_MAX + 1), run);
     while !rest.is_empty() {
         let first = prefix(rest);
@@ -156,7 +156,7 @@ fn pieces<F: Form>(run: &[u8]) -> Vec<Piece> {
             end += first_record::<F>(&rest[end..]).unwrap_or(rest.len()).min(rest.len() - end);
         }
         let (records, after) = rest.split_at(end);
-        all.push(Piece { first, last, bytes: end as u32, digest: digest(records) });
+        all.push(RecordPiece { first, last, bytes: end as u32, digest: digest(records) });
         rest = after;
     }
     all
@@ -187,7 +187,7 @@ mod tests {
     fn pieces_are_all_records_and_end_at_lines() {
         let mut rng = Rng::new(71);
         let run = spends(256 * 400, || rng.next_u64());
-        let all = pieces::<Spent>(&run);
+        let all = pieces::<SpentForm>(&run);
         assert_eq!(all.len(), 256);
         assert!(all.iter().all(|it| KeyRange::line_of(it.first) == KeyRange::line_of(it.last)));
         let few = spends(256 * 4, || rng.next_u64());
@@ -195,7 +195,7 @@ mod tests {
         let ground = spends(20_000, || 0xabcd_ef00_0000_0000 | rng.next_u64() >> 40);
         for run in [run, few, ground, Vec::new()] {
             let mut rest = &run[..];
-            for Piece { first, last, bytes, digest } in pieces::<Spent>(&run) {
+            for RecordPiece { first, last, bytes, digest } in pieces::<SpentForm>(&run) {
                 let (records, after) = rest.split_at(bytes as usize);
                 assert!(records.len() <= PIECE_BYTES_MAX + SpentRecord::SIZE);
                 assert!(records.len() >= PIECE_BYTES_MIN || after.is_empty());

@@ -3,7 +3,7 @@
 use super::segments::put;
 use super::{Hand, Working, patience};
 use crate::error::{ClusterError, RemoteError, RemoteKind};
-use crate::queue::{Answer, AnswerKind, JobMessage, Lease, ObjectRef, rest_of_passed_on};
+use crate::queue::{AnswerKind, JobAnswer, JobLease, JobMessage, ObjectRef, rest_of_passed_on};
 use apus_sync::engines::pass::Work;
 use apus_sync::engines::swiftsync::FullyError;
 use apus_sync::error::{InvalidBlock, InvalidError, IoError, SyncError};
@@ -125,7 +125,7 @@ fn remote(error: &SyncError) -> RemoteError {
 
 /// A job that was done, or not, whose machine has still to say so.
 pub(super) struct Left<'l> {
-    lease: Box<dyn Lease + 'l>,
+    lease: Box<dyn JobLease + 'l>,
     job: JobMessage,
     /// How long the machine was at it.
     busy: Duration,
@@ -146,7 +146,7 @@ impl Working<'_> {
     /// part in the run.
     pub(super) fn one<'l>(
         &self,
-        lease: Box<dyn Lease + 'l>,
+        lease: Box<dyn JobLease + 'l>,
         walker: &mut Walker<'_>,
     ) -> Result<Option<Left<'l>>, SyncError> {
         let began = Instant::now();
@@ -188,7 +188,7 @@ impl Working<'_> {
         let (key, began) = (job.key, Instant::now());
         let answer = |kind| {
             let (run, input, worker) = (self.run, job.input, self.jobs.name().to_owned());
-            Answer { run, key, input, worker, kind }.to_bytes()
+            JobAnswer { run, key, input, worker, kind }.to_bytes()
         };
         match self.ended(&*lease, outcome, objects) {
             JobEnd::Finished(result, work) => {
@@ -237,7 +237,7 @@ impl Working<'_> {
     /// Puts what a job leaves, if it leaves anything.
     fn ended(
         &self,
-        lease: &dyn Lease,
+        lease: &dyn JobLease,
         outcome: Result<Option<(Vec<u8>, Work)>, SyncError>,
         objects: Vec<(ObjectRef, Arc<Vec<u8>>)>,
     ) -> JobEnd {

@@ -1,4 +1,4 @@
-//! [`Scratch`]: a folder for what is too large for memory while a job is done.
+//! [`ScratchFolder`]: a folder for what is too large for memory while a job is done.
 //!
 //! It is this process's own, and goes when the process ends. One that was killed leaves its folder, which the next
 //! process that works there removes.
@@ -17,7 +17,7 @@ const NAME: &str = "apus-scratch-";
 const LOCK: &str = "lock";
 
 /// See the module.
-pub(super) struct Scratch {
+pub(super) struct ScratchFolder {
     folder: PathBuf,
     next: AtomicU64,
     /// Held until the folder is gone.
@@ -31,7 +31,7 @@ fn failed(path: &Path, error: io::Error) -> SyncError {
     SyncError::Io(IoError::Storage { file: path.display().to_string(), error })
 }
 
-impl Scratch {
+impl ScratchFolder {
     /// Makes one in `place`, and removes those that no process uses any more.
     pub(super) fn make(place: &Path) -> Result<Self, SyncError> {
         std::fs::create_dir_all(place).map_err(|error| failed(place, error))?;
@@ -79,7 +79,7 @@ fn locked(folder: &Path) -> io::Result<Option<FolderLock>> {
     Ok(lock.filter(|lock| lock.is_at(&path)))
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchFolder {
     fn drop(&mut self) {
         // What stays is removed by the next process.
         let _ = std::fs::remove_dir_all(&self.folder);
@@ -109,7 +109,7 @@ mod tests {
     fn what_killed_processes_leave_is_removed_and_nothing_else() {
         let desk = tempfile::tempdir().unwrap();
         let place = desk.path().join("new");
-        let used = Scratch::make(&place).unwrap();
+        let used = ScratchFolder::make(&place).unwrap();
         let job = used.folder().unwrap();
         fs::write(job.0.join("file"), "1").unwrap();
         let left = place.join("apus-scratch-1-0");
@@ -118,7 +118,7 @@ mod tests {
         let other = place.join("other");
         fs::create_dir_all(&other).unwrap();
         fs::write(other.join(LOCK), "").unwrap();
-        let second = Scratch::make(&place).unwrap();
+        let second = ScratchFolder::make(&place).unwrap();
         assert!(!left.exists() && other.exists() && job.0.join("file").exists());
         let folder = job.0.clone();
         drop(job);
@@ -146,7 +146,7 @@ mod tests {
                 taken
             });
             for _ in 0..300 {
-                drop(Scratch::make(desk.path()).unwrap());
+                drop(ScratchFolder::make(desk.path()).unwrap());
             }
             stop.store(true, Ordering::Relaxed);
             assert!(program.join().unwrap());

@@ -1,9 +1,9 @@
-//! [`Segments`]: the segments of a pass that is told of each by an object, and [`Hand`], by which objects are had.
+//! [`PassSegments`]: the segments of a pass that is told of each by an object, and [`Hand`], by which objects are had.
 
 use super::in_turn::in_turn;
 use super::{Does, Hand, WorkRequest, patience};
 use crate::error::ClusterError;
-use crate::queue::{Lease, ObjectPart, ObjectRef, SegmentResult};
+use crate::queue::{JobLease, ObjectPart, ObjectRef, SegmentResult};
 use apus_chain::HeightRange;
 use apus_sync::engines::pass::{PartialResult, Pass, Work};
 use apus_sync::error::SyncError;
@@ -16,17 +16,17 @@ use std::sync::{Arc, PoisonError};
 const HELD_BYTES_MAX: usize = 32 << 20;
 
 /// See the module.
-pub(super) struct Segments<'a, P: Pass> {
+pub(super) struct PassSegments<'a, P: Pass> {
     pub(super) pass: &'a P,
     /// What a segment goes by, out of what is told of it.
     pub(super) input: &'a ReadInput<'a, P>,
 }
 
-/// See [`Segments`].
+/// See [`PassSegments`].
 pub(super) type ReadInput<'a, P> =
     dyn Fn(&[u8], HeightRange) -> Result<<P as Pass>::Input, SyncError> + Sync + 'a;
 
-impl<P: Pass> Does for Segments<'_, P>
+impl<P: Pass> Does for PassSegments<'_, P>
 where
     SyncError: From<P::Error>,
 {
@@ -123,7 +123,7 @@ impl Hand<'_> {
 /// Puts an object.
 pub(super) fn put(
     request: &WorkRequest<'_>,
-    lease: &dyn Lease,
+    lease: &dyn JobLease,
     of: &ObjectRef,
     bytes: &Arc<Vec<u8>>,
 ) -> Result<(), SyncError> {

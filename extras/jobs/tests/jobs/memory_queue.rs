@@ -5,8 +5,8 @@
 
 use apus_chain::HeightRange;
 use apus_jobs::{
-    AnswerBytes, JobCopy, JobKey, JobQueue, Jobs, Lease, ObjectPart, ObjectRef, Offer, QueueError,
-    RunId, SharedQueue, WorkBlocks, WorkRequest, WorkerSeen, work,
+    AnswerBytes, JobCopy, JobKey, JobLease, JobOffer, JobQueue, Jobs, ObjectPart, ObjectRef,
+    QueueError, RunId, SharedQueue, WorkBlocks, WorkRequest, WorkerSeen, work,
 };
 use apus_sync::engines::swiftsync::SegmentHints;
 use apus_sync::engines::{mergesync, swiftsync, utreexo};
@@ -312,15 +312,15 @@ impl Jobs for Machine<'_> {
         self.queue.get(of)
     }
 
-    fn take(&self, wait: Duration) -> Result<Offer<'_>, QueueError> {
+    fn take(&self, wait: Duration) -> Result<JobOffer<'_>, QueueError> {
         if self.is_over() {
-            return Ok(Offer::Over);
+            return Ok(JobOffer::Over);
         }
         let waits =
             |state: &mut State| state.waiting.is_empty() && state.spec.is_some() && !state.is_shut;
         let waited = self.queue.changed.wait_timeout_while(self.queue.lock(), wait, waits);
-        let Some(job) = waited.unwrap().0.waiting.pop_front() else { return Ok(Offer::Nothing) };
-        Ok(Offer::Job(Box::new(Leased { machine: self, job, renamed: Mutex::default() })))
+        let Some(job) = waited.unwrap().0.waiting.pop_front() else { return Ok(JobOffer::Nothing) };
+        Ok(JobOffer::Job(Box::new(Leased { machine: self, job, renamed: Mutex::default() })))
     }
 }
 
@@ -373,7 +373,7 @@ impl Leased<'_> {
     }
 }
 
-impl Lease for Leased<'_> {
+impl JobLease for Leased<'_> {
     fn message(&self) -> &[u8] {
         &self.job.2
     }
@@ -478,7 +478,7 @@ impl Machines for MemoryQueue {
 
     fn merge(
         &self,
-        work: &mergesync::Work<'_>,
+        work: &mergesync::MergeWork<'_>,
         workdir: &Workdir<'_>,
         plan: &Plan,
     ) -> Result<mergesync::SharedResult, SyncError> {

@@ -1,15 +1,15 @@
 //! [`ScriptBatch`] and [`Verdict`]: a block's scripts on their way in, and the answer.
 
 use super::ScriptFailure;
-use super::queue::Queue;
-use super::work::{Job, PIECE_COST, RawTx, Ticket, Tx};
+use super::queue::ScriptQueue;
+use super::work::{PIECE_COST, RawTx, ScriptJob, ScriptTicket, ScriptTx};
 use crate::coin::CoinBytes;
 use std::sync::Arc;
 
 /// Holds a batch on the queue's list while the caller has it or its verdict.
 struct Listed {
-    queue: Arc<Queue>,
-    ticket: Arc<Ticket>,
+    queue: Arc<ScriptQueue>,
+    ticket: Arc<ScriptTicket>,
 }
 
 impl Drop for Listed {
@@ -24,12 +24,12 @@ impl Drop for Listed {
 pub struct ScriptBatch {
     listed: Listed,
     /// Small transactions that go out together.
-    group: Vec<Tx>,
+    group: Vec<ScriptTx>,
     group_cost: usize,
 }
 
 impl ScriptBatch {
-    pub(super) fn new(queue: Arc<Queue>, flags: u32) -> Self {
+    pub(super) fn new(queue: Arc<ScriptQueue>, flags: u32) -> Self {
         let ticket = queue.open(flags);
         Self { listed: Listed { queue, ticket }, group: Vec::new(), group_cost: 0 }
     }
@@ -41,7 +41,7 @@ impl ScriptBatch {
         if self.listed.ticket.is_moot(tx_index, 0) {
             return;
         }
-        let tx = Tx { index: tx_index, raw: raw_tx, spent };
+        let tx = ScriptTx { index: tx_index, raw: raw_tx, spent };
         self.group_cost = self.group_cost.saturating_add(tx.cost());
         self.group.push(tx);
         if self.group_cost >= PIECE_COST {
@@ -60,7 +60,7 @@ impl ScriptBatch {
 
     fn send(&mut self) {
         self.group_cost = 0;
-        let group = Job::Group(std::mem::take(&mut self.group));
+        let group = ScriptJob::Group(std::mem::take(&mut self.group));
         self.listed.queue.add(&self.listed.ticket, group);
     }
 }

@@ -4,13 +4,13 @@
 //! batch that is no longer listed is one whose verdict no caller waits for.
 
 use super::ScriptFailure;
-use super::work::{Job, Ticket};
+use super::work::{ScriptJob, ScriptTicket};
 use crate::script::interpreter::Interpreter;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Work for the threads of a pool.
-pub(super) struct Queue {
+pub(super) struct ScriptQueue {
     interpreter: Arc<dyn Interpreter>,
     state: Mutex<ScriptQueueState>,
     /// There is work, or the pool closes.
@@ -28,8 +28,8 @@ struct ScriptQueueState {
 
 /// How far a batch is.
 struct BatchProgress {
-    ticket: Arc<Ticket>,
-    jobs: VecDeque<Job>,
+    ticket: Arc<ScriptTicket>,
+    jobs: VecDeque<ScriptJob>,
     /// Pieces taken and not reported yet.
     running: usize,
     /// No more work will come from outside.
@@ -38,7 +38,7 @@ struct BatchProgress {
 }
 
 impl BatchProgress {
-    fn take(&mut self) -> Option<(Arc<Ticket>, Job)> {
+    fn take(&mut self) -> Option<(Arc<ScriptTicket>, ScriptJob)> {
         let job = self.jobs.pop_front()?;
         self.running += 1;
         Some((Arc::clone(&self.ticket), job))
@@ -58,7 +58,7 @@ impl BatchProgress {
     }
 }
 
-impl Queue {
+impl ScriptQueue {
     pub(super) fn new(interpreter: Arc<dyn Interpreter>) -> Self {
         let (work, news) = (Condvar::new(), Condvar::new());
         Self { interpreter, state: Mutex::default(), work, news }
@@ -78,11 +78,11 @@ impl Queue {
     }
 
     /// Lists a new batch.
-    pub(super) fn open(&self, flags: u32) -> Arc<Ticket> {
+    pub(super) fn open(&self, flags: u32) -> Arc<ScriptTicket> {
         let mut state = self.lock();
         let number = state.next_number;
         state.next_number += 1;
-        let ticket = Arc::new(Ticket::new(number, flags));
+        let ticket = Arc::new(ScriptTicket::new(number, flags));
         let progress = BatchProgress {
             ticket: Arc::clone(&ticket),
             jobs: VecDeque::new(),
@@ -95,7 +95,7 @@ impl Queue {
     }
 
     /// Adds work to a batch.
-    pub(super) fn add(&self, ticket: &Ticket, job: Job) {
+    pub(super) fn add(&self, ticket: &ScriptTicket, job: ScriptJob) {
         let mut state = self.lock();
         if let Some(progress) = state.batches.get_mut(&ticket.number) {
             progress.jobs.push_back(job);
@@ -104,14 +104,14 @@ impl Queue {
     }
 
     /// No more work will be added to a batch.
-    pub(super) fn complete(&self, ticket: &Ticket) {
+    pub(super) fn complete(&self, ticket: &ScriptTicket) {
         if let Some(progress) = self.lock().batches.get_mut(&ticket.number) {
             progress.complete = true;
         }
     }
 
     /// Strikes a batch off the list: what waits of it is gone, what runs is not reported.
-    pub(super) fn strike(&self, ticket: &Ticket) {
+    pub(super) fn strike(&self, ticket: &ScriptTicket) {
         ticket.cancel();
         let struck = self.lock().batches.remove(&ticket.number);
         // Freed after the lock.
@@ -136,7 +136,7 @@ impl Queue {
     }
 
     /// Does work of one batch until all of it is done.
-    pub(super) fn help(&self, ticket: &Ticket) -> Result<(), ScriptFailure> {
+    pub(super) fn help(&self, ticket: &ScriptTicket) -> Result<(), ScriptFailure> {
         let mut state = self.lock();
         loop {
             let progress = state
@@ -157,8 +157,8 @@ impl Queue {
     fn run<'a>(
         &'a self,
         state: MutexGuard<'a, ScriptQueueState>,
-        ticket: &Ticket,
-        job: Job,
+        ticket: &ScriptTicket,
+        job: ScriptJob,
     ) -> MutexGuard<'a, ScriptQueueState> {
         drop(state);
         let (result, parts) = job.run(ticket, &*self.interpreter);

@@ -64,13 +64,13 @@ const DIVIDED_FROM_COST: usize = 2 * PIECE_COST;
 const BYTES_PER_COST: usize = 100_000;
 
 /// A transaction whose scripts are to be run.
-pub(super) struct Tx {
+pub(super) struct ScriptTx {
     pub(super) index: usize,
     pub(super) raw: RawTx,
     pub(super) spent: Vec<CoinBytes>,
 }
 
-impl Tx {
+impl ScriptTx {
     /// What its scripts should cost, in inputs of a small transaction.
     pub(super) fn cost(&self) -> usize {
         self.spent.len().saturating_mul(self.input_cost()).max(1)
@@ -88,7 +88,7 @@ impl Tx {
     }
 }
 
-impl Tx {
+impl ScriptTx {
     fn prepare(&self, interpreter: &dyn Interpreter) -> Result<Box<dyn PreparedTx>, ScriptError> {
         interpreter.prepare(self.raw.bytes()?, &self.spent)
     }
@@ -96,9 +96,9 @@ impl Tx {
     /// Runs the scripts of a small transaction, or divides a large one.
     fn run(
         &self,
-        ticket: &Ticket,
+        ticket: &ScriptTicket,
         interpreter: &dyn Interpreter,
-        parts: &mut Vec<Job>,
+        parts: &mut Vec<ScriptJob>,
     ) -> Result<(), ScriptFailure> {
         let prepared =
             self.prepare(interpreter).map_err(|error| ticket.fail(self.index, 0, error.into()))?;
@@ -106,15 +106,15 @@ impl Tx {
             return ticket.verify(self.index, &*prepared, 0..self.spent.len());
         }
         let shared = Arc::new(SharedTx { index: self.index, prepared });
-        parts.extend(self.parts().map(|inputs| Job::Part(Arc::clone(&shared), inputs)));
+        parts.extend(self.parts().map(|inputs| ScriptJob::Part(Arc::clone(&shared), inputs)));
         Ok(())
     }
 }
 
 /// A piece of work.
-pub(super) enum Job {
+pub(super) enum ScriptJob {
     /// Transactions, one after another.
-    Group(Vec<Tx>),
+    Group(Vec<ScriptTx>),
     /// Some inputs of one transaction.
     Part(Arc<SharedTx>, Range<usize>),
 }
@@ -126,7 +126,7 @@ pub(super) struct SharedTx {
 }
 
 /// What all work of one batch shares.
-pub(super) struct Ticket {
+pub(super) struct ScriptTicket {
     /// The batch's number: lower is older.
     pub(super) number: u64,
     pub(super) flags: u32,
@@ -140,7 +140,7 @@ fn place(tx_index: usize, input: usize) -> u64 {
     (tx_index as u64) << 32 | input as u64
 }
 
-impl Ticket {
+impl ScriptTicket {
     pub(super) fn new(number: u64, flags: u32) -> Self {
         Self { number, flags, stop_at: AtomicU64::new(u64::MAX) }
     }
@@ -177,7 +177,7 @@ impl Ticket {
     }
 }
 
-impl Job {
+impl ScriptJob {
     /// The first input of this piece.
     fn first(&self) -> (usize, usize) {
         match self {
@@ -190,9 +190,9 @@ impl Job {
     /// the block is returned; a panic is a failure of setup.
     pub(super) fn run(
         self,
-        ticket: &Ticket,
+        ticket: &ScriptTicket,
         interpreter: &dyn Interpreter,
-    ) -> (Result<(), ScriptFailure>, Vec<Job>) {
+    ) -> (Result<(), ScriptFailure>, Vec<ScriptJob>) {
         let (tx_index, input) = self.first();
         let mut parts = Vec::new();
         let run = std::panic::AssertUnwindSafe(|| self.run_here(ticket, interpreter, &mut parts));
@@ -205,9 +205,9 @@ impl Job {
 
     fn run_here(
         self,
-        ticket: &Ticket,
+        ticket: &ScriptTicket,
         interpreter: &dyn Interpreter,
-        parts: &mut Vec<Job>,
+        parts: &mut Vec<ScriptJob>,
     ) -> Result<(), ScriptFailure> {
         let txs = match self {
             Self::Part(tx, inputs) => return ticket.verify(tx.index, &*tx.prepared, inputs),

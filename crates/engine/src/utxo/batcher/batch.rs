@@ -1,4 +1,4 @@
-//! [`Request`], [`Portion`] and [`Batch`]: coins that were taken in, whom their answers are for, and which of them
+//! [`LookUpRequest`], [`Portion`] and [`LookUpBatch`]: coins that were taken in, whom their answers are for, and which of them
 //! go to the store together.
 //!
 //! What one caller hands in is a request. It waits as one portion, which is cut where a batch is full. A portion
@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// What one call of [`Producer::submit`](super::Producer::submit) wants.
-pub(super) struct Request {
+pub(super) struct LookUpRequest {
     wanted: Box<[OutPoint]>,
     answers: Mutex<BatchAnswers>,
     done: Condvar,
@@ -30,7 +30,7 @@ struct BatchAnswers {
     error: Option<StoreError>,
 }
 
-impl Request {
+impl LookUpRequest {
     pub(super) fn new(wanted: &[OutPoint]) -> Arc<Self> {
         let (coins, left) = (vec![None; wanted.len()], wanted.len());
         let answers = BatchAnswers { coins, left, awaited: false, error: None };
@@ -93,14 +93,14 @@ impl Request {
 
 /// Some of the coins that a request wants, side by side there.
 pub(super) struct Portion {
-    request: Arc<Request>,
+    request: Arc<LookUpRequest>,
     /// Those that have no answer yet.
     places: Range<usize>,
 }
 
 impl Portion {
     /// All that a request wants.
-    pub(super) fn all(request: &Arc<Request>) -> Self {
+    pub(super) fn all(request: &Arc<LookUpRequest>) -> Self {
         Self { request: Arc::clone(request), places: 0..request.wanted.len() }
     }
 
@@ -112,7 +112,7 @@ impl Portion {
     fn answer(
         mut self,
         coins: Result<&mut [Option<CoinBytes>], StoreError>,
-    ) -> Option<Arc<Request>> {
+    ) -> Option<Arc<LookUpRequest>> {
         let places = std::mem::take(&mut self.places);
         let last = !places.is_empty() && self.request.answer(places, coins);
         last.then(|| Arc::clone(&self.request))
@@ -141,7 +141,7 @@ impl Drop for Portion {
 }
 
 /// Coins that are asked for together.
-pub(super) struct Batch {
+pub(super) struct LookUpBatch {
     portions: Vec<Portion>,
     /// All that its portions want, by ascending outpoint, each with its place among them.
     wanted: Vec<(OutPoint, usize)>,
@@ -151,7 +151,7 @@ pub(super) struct Batch {
     pub(super) tries: u32,
 }
 
-impl Batch {
+impl LookUpBatch {
     pub(super) fn new(portions: Vec<Portion>, now: Instant) -> Self {
         let wanted = portions.iter().flat_map(Portion::wanted).copied().zip(0..).collect();
         Self { portions, wanted, begun: now, tries: 0 }
@@ -181,7 +181,7 @@ impl Batch {
     pub(super) fn answer(
         self,
         coins: Result<Vec<Option<CoinBytes>>, StoreError>,
-    ) -> Vec<Arc<Request>> {
+    ) -> Vec<Arc<LookUpRequest>> {
         let portions = self.portions.into_iter();
         match coins {
             Ok(mut coins) => {

@@ -1,11 +1,11 @@
-//! [`Queue`]: what waits for its batch, and when a batch is due. No threads, no clock of its own.
+//! [`LookUpQueue`]: what waits for its batch, and when a batch is due. No threads, no clock of its own.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// What bounds batches.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct BatchLimits {
     /// Of a full batch.
     pub(super) size: usize,
     /// How long the first of a batch waits for others.
@@ -49,8 +49,8 @@ pub(super) trait Cut {
 }
 
 /// Items in the order in which they came.
-pub(super) struct Queue<T> {
-    limits: Limits,
+pub(super) struct LookUpQueue<T> {
+    limits: BatchLimits,
     /// None of them is empty.
     portions: VecDeque<(T, Instant)>,
     /// How many items they are.
@@ -61,8 +61,8 @@ pub(super) struct Queue<T> {
     waiting: usize,
 }
 
-impl<T: Cut> Queue<T> {
-    pub(super) fn new(limits: Limits) -> Self {
+impl<T: Cut> LookUpQueue<T> {
+    pub(super) fn new(limits: BatchLimits) -> Self {
         Self { limits, portions: VecDeque::new(), items: 0, complete: 0, producers: 0, waiting: 0 }
     }
 
@@ -178,18 +178,23 @@ mod tests {
         }
     }
 
-    fn queue(size: usize) -> (Queue<std::ops::Range<u32>>, Instant) {
-        let mut queue = Queue::new(Limits { size, deadline: 10 * MS, waiting_max: 2 * size });
+    fn queue(size: usize) -> (LookUpQueue<std::ops::Range<u32>>, Instant) {
+        let mut queue =
+            LookUpQueue::new(BatchLimits { size, deadline: 10 * MS, waiting_max: 2 * size });
         queue.open();
         (queue, Instant::now())
     }
 
-    fn push(queue: &mut Queue<std::ops::Range<u32>>, items: std::ops::Range<u32>, now: Instant) {
+    fn push(
+        queue: &mut LookUpQueue<std::ops::Range<u32>>,
+        items: std::ops::Range<u32>,
+        now: Instant,
+    ) {
         queue.push(items, now);
     }
 
     /// The items of a batch.
-    fn take(queue: &mut Queue<std::ops::Range<u32>>, now: Instant) -> (Vec<u32>, Duration) {
+    fn take(queue: &mut LookUpQueue<std::ops::Range<u32>>, now: Instant) -> (Vec<u32>, Duration) {
         let (portions, waited) = queue.take(now);
         assert!(portions.iter().all(|portion| !portion.is_empty()));
         (portions.into_iter().flatten().collect(), waited)
@@ -258,8 +263,8 @@ mod tests {
 
     #[test]
     fn a_deadline_beyond_all_time_never_comes() {
-        let limits = Limits { size: 4, deadline: Duration::MAX, waiting_max: 4 };
-        let (mut queue, start) = (Queue::new(limits), Instant::now());
+        let limits = BatchLimits { size: 4, deadline: Duration::MAX, waiting_max: 4 };
+        let (mut queue, start) = (LookUpQueue::new(limits), Instant::now());
         queue.open();
         push(&mut queue, 0..1, start);
         assert_eq!(queue.due(start), Due::Never);

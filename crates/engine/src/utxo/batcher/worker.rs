@@ -4,7 +4,7 @@
 //! A thread sleeps while nothing is due, or as many batches are under way as may be. A batch that is to be tried
 //! again waits for its time without a thread, so it holds up none that has something to do.
 
-use super::batch::{Batch, Portion};
+use super::batch::{LookUpBatch, Portion};
 use super::queue::{Cause, Due};
 use super::{BatcherShared, BatcherState};
 use crate::coin::CoinBytes;
@@ -19,7 +19,7 @@ const BACK_OFF_MAX: Duration = Duration::from_secs(5);
 
 /// A batch that failed, until it is tried again.
 pub(super) struct Later {
-    batch: Batch,
+    batch: LookUpBatch,
     /// When; never where that is beyond all time.
     at: Option<Instant>,
     /// Why it failed.
@@ -35,7 +35,7 @@ impl BatcherShared {
     }
 
     /// Waits for batches that are due; none at the end.
-    fn next(&self) -> Option<Vec<Batch>> {
+    fn next(&self) -> Option<Vec<LookUpBatch>> {
         let mut state = self.lock();
         loop {
             if state.closed {
@@ -52,7 +52,7 @@ impl BatcherShared {
                 if room && !new.is_empty() {
                     self.room.notify_all();
                 }
-                batches.extend(new.into_iter().map(|portions| Batch::new(portions, now)));
+                batches.extend(new.into_iter().map(|portions| LookUpBatch::new(portions, now)));
                 return Some(batches);
             }
             state = match self.due(&state, now) {
@@ -106,7 +106,7 @@ impl BatcherShared {
     }
 
     /// The batches whose time to be tried again has come.
-    fn take_again(&self, state: &mut BatcherState, now: Instant) -> Vec<Batch> {
+    fn take_again(&self, state: &mut BatcherState, now: Instant) -> Vec<LookUpBatch> {
         let mut again = Vec::new();
         while again.len() < self.at_once
             && let Some(place) =
@@ -145,11 +145,11 @@ impl BatcherShared {
     }
 
     /// Hands batches to the store, and each answer on as it comes.
-    fn ask(&self, mut batches: Vec<Batch>) {
+    fn ask(&self, mut batches: Vec<LookUpBatch>) {
         batches.iter_mut().for_each(|batch| batch.tries += 1);
-        let asked: Vec<Vec<OutPoint>> = batches.iter_mut().map(Batch::asked).collect();
+        let asked: Vec<Vec<OutPoint>> = batches.iter_mut().map(LookUpBatch::asked).collect();
         let asked: Vec<&[OutPoint]> = asked.iter().map(Vec::as_slice).collect();
-        let mut unanswered: Vec<Option<Batch>> = batches.into_iter().map(Some).collect();
+        let mut unanswered: Vec<Option<LookUpBatch>> = batches.into_iter().map(Some).collect();
         let mut each = |number: usize, answer| {
             // What comes twice is not looked at.
             if let Some(batch) = unanswered.get_mut(number).and_then(Option::take) {
@@ -174,7 +174,7 @@ impl BatcherShared {
     /// Hands the answer to a batch on, or has it tried again where that may help.
     fn answer(
         &self,
-        batch: Batch,
+        batch: LookUpBatch,
         answer: Result<Vec<Option<CoinBytes>>, StoreError>,
         may_help: bool,
     ) {
@@ -186,7 +186,7 @@ impl BatcherShared {
     }
 
     /// Has a batch tried again, after a pause; ends it where that was done often enough.
-    fn try_later(&self, batch: Batch, error: StoreError) {
+    fn try_later(&self, batch: LookUpBatch, error: StoreError) {
         let mut state = self.lock();
         if state.closed || batch.tries > self.options.retries {
             drop(state);
@@ -214,7 +214,7 @@ impl BatcherShared {
     }
 
     /// Answers all of a batch.
-    fn end(&self, batch: Batch, answer: Result<Vec<Option<CoinBytes>>, StoreError>) {
+    fn end(&self, batch: LookUpBatch, answer: Result<Vec<Option<CoinBytes>>, StoreError>) {
         let (took, count, failed) = (batch.begun.elapsed(), batch.len() as u64, answer.is_err());
         let done = batch.answer(answer);
         let mut state = self.lock();

@@ -3,7 +3,7 @@
 //! A generation that could not be written stays readable and stays the next to be written: nothing
 //! newer may reach the store before it. Which coins are in it is decided elsewhere.
 
-use super::table::Table;
+use super::table::CacheTable;
 use crate::utxo::store::{Changes, CoinsStore, EachChange, Flush, StoreError, UndoRecord};
 use apus_chain::{Height, KnownBlock};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,15 +12,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 /// What one flush writes.
-pub(super) struct Job {
+pub(super) struct FlushJob {
     /// By ascending leading bits of the txid.
-    pub(super) tables: Vec<Arc<Table>>,
+    pub(super) tables: Vec<Arc<CacheTable>>,
     pub(super) tip: KnownBlock,
     pub(super) undo: Vec<UndoRecord>,
     pub(super) undo_from: Height,
 }
 
-impl Changes for Job {
+impl Changes for FlushJob {
     /// Shards split the txids by their leading bits, so shard after shard, each sorted by itself,
     /// is the order that a store is promised.
     fn for_each(&self, each: &mut EachChange<'_>) -> Result<(), StoreError> {
@@ -39,7 +39,7 @@ enum FlushPhase {
     Clean,
     Writing,
     Failed {
-        job: Job,
+        job: FlushJob,
         error: StoreError,
         reported: bool,
     },
@@ -92,7 +92,7 @@ impl Flusher {
     }
 
     /// Starts to write. None may be under way.
-    pub(super) fn start(self: &Arc<Self>, job: Job) -> Result<(), StoreError> {
+    pub(super) fn start(self: &Arc<Self>, job: FlushJob) -> Result<(), StoreError> {
         let mut state = self.lock()?;
         self.spawn(&mut state, job)
     }
@@ -138,7 +138,7 @@ impl Flusher {
         }
     }
 
-    fn spawn(self: &Arc<Self>, state: &mut FlushState, job: Job) -> Result<(), StoreError> {
+    fn spawn(self: &Arc<Self>, state: &mut FlushState, job: FlushJob) -> Result<(), StoreError> {
         join(state.thread.take());
         state.phase = FlushPhase::Writing;
         // The job goes to the thread only once there is one: it must not be lost without.
@@ -162,8 +162,8 @@ impl Flusher {
         }
     }
 
-    fn write(&self, job: Job) {
-        let Job { tip, undo_from, .. } = job;
+    fn write(&self, job: FlushJob) {
+        let FlushJob { tip, undo_from, .. } = job;
         let flush = Flush { tip, changes: &job, undo: &job.undo, undo_from };
         // A store that panics must not leave callers waiting for this thread.
         let written =

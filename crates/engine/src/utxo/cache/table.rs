@@ -1,4 +1,4 @@
-//! [`Table`]: coins that differ from the layers below, as one shard of a generation holds them.
+//! [`CacheTable`]: coins that differ from the layers below, as one shard of a generation holds them.
 //!
 //! Entries lie in chunks of one size and are found through an index of 4-byte places. So a table
 //! grows by small steps (only its index ever doubles, and that is given back before it is built
@@ -44,7 +44,7 @@ enum SlotMark {
 }
 
 /// Changed coins by outpoint.
-pub(super) struct Table {
+pub(super) struct CacheTable {
     salt: Salt,
     index: HashTable<u32>,
     chunks: Vec<Vec<CacheEntry>>,
@@ -52,13 +52,13 @@ pub(super) struct Table {
     heap_bytes: u64,
 }
 
-impl Default for Table {
+impl Default for CacheTable {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Table {
+impl CacheTable {
     pub(super) fn new() -> Self {
         let salt = Salt::of_process();
         Self { salt, index: HashTable::new(), chunks: Vec::new(), free: NONE, heap_bytes: 0 }

@@ -1,4 +1,4 @@
-//! [`Job`]: the inputs of one block, which thread looks each one up, and what was found.
+//! [`FetchJob`]: the inputs of one block, which thread looks each one up, and what was found.
 //!
 //! Claims come from one counter, so each input has one owner. An owner's result is set once, with
 //! the ordering of [`OnceLock`], and read by the thread that takes it. An input that was [`Claimed`] is
@@ -41,7 +41,7 @@ const CALLS_MAX: usize = 2;
 struct Alone(AtomicUsize);
 
 /// What was fetched and not taken yet, by all jobs of a pool.
-pub(super) struct Ahead {
+pub(super) struct FetchAhead {
     /// Memory that it takes beside a place for each input.
     bytes: AtomicU64,
     /// From so much on nothing more is fetched ahead.
@@ -50,7 +50,7 @@ pub(super) struct Ahead {
     calls: AtomicUsize,
 }
 
-impl Ahead {
+impl FetchAhead {
     pub(super) fn new(bytes_max: u64) -> Arc<Self> {
         Arc::new(Self { bytes: AtomicU64::new(0), bytes_max, calls: AtomicUsize::new(0) })
     }
@@ -90,7 +90,7 @@ impl Drop for Call<'_> {
 }
 
 /// The look-ups of one block.
-pub(super) struct Job {
+pub(super) struct FetchJob {
     view: Arc<dyn CoinsView>,
     /// How many look-ups the view wants with one call.
     pub(super) at_once: usize,
@@ -103,14 +103,18 @@ pub(super) struct Job {
     abandoned: AtomicBool,
     /// What of `ahead` is this job's.
     held: AtomicU64,
-    ahead: Arc<Ahead>,
+    ahead: Arc<FetchAhead>,
     /// Threads at work on this. Changed by the pool, under its lock.
     pub(super) helpers: AtomicUsize,
 }
 
-impl Job {
+impl FetchJob {
     /// A job of which nothing is claimed.
-    pub(super) fn new(view: Arc<dyn CoinsView>, wanted: Vec<OutPoint>, ahead: Arc<Ahead>) -> Self {
+    pub(super) fn new(
+        view: Arc<dyn CoinsView>,
+        wanted: Vec<OutPoint>,
+        ahead: Arc<FetchAhead>,
+    ) -> Self {
         Self {
             held: AtomicU64::new(0),
             ahead,
@@ -229,13 +233,13 @@ impl Job {
 /// Inputs that a thread claimed to look them up for another. What it goes without looking up, however that comes, has
 /// an error for its result.
 pub(super) struct Claimed<'a> {
-    job: &'a Job,
+    job: &'a FetchJob,
     /// Those that have no result yet.
     left: Range<usize>,
 }
 
 impl<'a> Claimed<'a> {
-    pub(super) fn new(job: &'a Job, claimed: Range<usize>) -> Self {
+    pub(super) fn new(job: &'a FetchJob, claimed: Range<usize>) -> Self {
         Self { job, left: claimed }
     }
 
@@ -278,7 +282,7 @@ fn caught<T>(look_up: impl FnOnce() -> Result<T, StoreError>) -> Result<T, Box<S
         .unwrap_or_else(|panic| Err(Box::new(panicked(&*panic))))
 }
 
-impl Drop for Job {
+impl Drop for FetchJob {
     fn drop(&mut self) {
         self.ahead.bytes.fetch_sub(*self.held.get_mut(), Ordering::Relaxed);
     }
@@ -290,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_call_that_is_refused_is_not_counted_out() {
-        let ahead = Ahead::new(1);
+        let ahead = FetchAhead::new(1);
         let mut calls: Vec<_> = (0..CALLS_MAX).map(|_| ahead.call(10).unwrap()).collect();
         for _ in 0..3 {
             assert!(ahead.call(10).is_none() && !ahead.has_call());

@@ -1,4 +1,4 @@
-//! [`Pace`]: how fast one thread's look-ups are, and what follows from it.
+//! [`FetchPace`]: how fast one thread's look-ups are, and what follows from it.
 //!
 //! Coins come from memory in some hundred nanoseconds or from a disk in a hundred microseconds and
 //! more, and one block has both. From memory, inputs are claimed several at once, because threads
@@ -28,12 +28,12 @@ const _: () = assert!(COUNTED_NS < AVERAGE_OF * SLOW_NS);
 
 /// The pace of one thread.
 #[derive(Clone, Copy)]
-pub(super) struct Pace {
+pub(super) struct FetchPace {
     chunk: usize,
     average_ns: u64,
 }
 
-impl Pace {
+impl FetchPace {
     /// As fast as others were. Where nothing is known, look-ups are taken to be quick.
     pub(super) fn of(average_ns: u64) -> Self {
         Self { chunk: 1, average_ns }
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn chunks_grow_while_look_ups_are_quick_and_are_single_when_one_is_slow() {
-        let mut pace = Pace::of(0);
+        let mut pace = FetchPace::of(0);
         let mut chunks = vec![pace.chunk()];
         for _ in 0..6 {
             pace.learn(1, QUICK);
@@ -94,8 +94,8 @@ mod tests {
 
     #[test]
     fn a_few_slow_look_ups_make_it_slow_and_many_quick_ones_quick() {
-        let mut pace = Pace::of(200);
-        let learned = |pace: &mut Pace, took, slow| {
+        let mut pace = FetchPace::of(200);
+        let learned = |pace: &mut FetchPace, took, slow| {
             (1..1000).find(|_| {
                 pace.learn(1, took);
                 pace.is_slow() == slow
@@ -113,9 +113,9 @@ mod tests {
 
     #[test]
     fn look_ups_are_slow_above_a_microsecond_each() {
-        assert!(!Pace::of(1000).is_slow() && Pace::of(1001).is_slow());
+        assert!(!FetchPace::of(1000).is_slow() && FetchPace::of(1001).is_slow());
         for (took_ns, chunk) in [(16_000, 2), (16_016, 1)] {
-            let mut pace = Pace::of(0);
+            let mut pace = FetchPace::of(0);
             pace.learn(16, Duration::from_nanos(took_ns));
             assert_eq!(pace.chunk(), chunk, "sixteen took {took_ns} ns");
         }
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_disk_for_few_look_ups_is_slow() {
-        let mut pace = Pace::of(0);
+        let mut pace = FetchPace::of(0);
         for look_up in 0..1000 {
             let disk = look_up % 33 == 0;
             pace.learn(1, if disk { Duration::from_micros(100) } else { QUICK });

@@ -14,8 +14,8 @@
 //! [`Pool::withdraw`] knows that all have left. It is counted out however it leaves, also where it
 //! panics.
 
-use super::job::{Ahead, Claimed, Job};
-use super::pace::Pace;
+use super::job::{Claimed, FetchAhead, FetchJob};
+use super::pace::FetchPace;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -34,17 +34,17 @@ pub(super) struct Pool {
     average_ns: AtomicU64,
     closed: AtomicBool,
     threads: usize,
-    pub(super) ahead: Arc<Ahead>,
+    pub(super) ahead: Arc<FetchAhead>,
 }
 
 struct FetchQueue {
     /// In order of their start. All that may have unclaimed inputs are here.
-    jobs: VecDeque<Arc<Job>>,
+    jobs: VecDeque<Arc<FetchJob>>,
 }
 
 impl FetchQueue {
     /// The oldest job with something to claim.
-    fn first(&mut self) -> Option<&Arc<Job>> {
+    fn first(&mut self) -> Option<&Arc<FetchJob>> {
         while self.jobs.front()?.unclaimed() == 0 {
             self.jobs.pop_front();
         }
@@ -54,7 +54,7 @@ impl FetchQueue {
 
 impl Pool {
     /// For so many threads, which fetch so much ahead at most.
-    pub(super) fn new(threads: usize, ahead: Arc<Ahead>) -> Self {
+    pub(super) fn new(threads: usize, ahead: Arc<FetchAhead>) -> Self {
         Self {
             queue: Mutex::new(FetchQueue { jobs: VecDeque::new() }),
             work: Condvar::new(),
@@ -73,7 +73,7 @@ impl Pool {
     }
 
     /// Lets the threads at a job, and wakes as many as are of use.
-    pub(super) fn publish(&self, job: &Arc<Job>) {
+    pub(super) fn publish(&self, job: &Arc<FetchJob>) {
         let inputs = job.unclaimed();
         if inputs == 0 {
             return;
@@ -89,24 +89,24 @@ impl Pool {
     }
 
     /// The pace to begin with.
-    pub(super) fn pace(&self) -> Pace {
-        Pace::of(self.average_ns.load(Ordering::Relaxed))
+    pub(super) fn pace(&self) -> FetchPace {
+        FetchPace::of(self.average_ns.load(Ordering::Relaxed))
     }
 
     /// Remembers the pace of a thread that has done its part of a job.
-    pub(super) fn remember(&self, pace: &Pace) {
+    pub(super) fn remember(&self, pace: &FetchPace) {
         self.average_ns.store(pace.average_ns(), Ordering::Relaxed);
     }
 
     /// Slow look-ups are worth a thread each, whatever was expected of a job.
-    pub(super) fn met(&self, pace: &Pace, job: &Job) {
+    pub(super) fn met(&self, pace: &FetchPace, job: &FetchJob) {
         if pace.is_slow() {
             self.wake(job.unclaimed());
         }
     }
 
     /// The taking thread has to fetch by itself: threads that stopped since enough was there may go on.
-    pub(super) fn go_on(&self, job: &Job) {
+    pub(super) fn go_on(&self, job: &FetchJob) {
         if job.at_once > 1 && !self.ahead.is_full() {
             self.wake(job.unclaimed().div_ceil(job.at_once).saturating_sub(1));
         }
@@ -125,7 +125,7 @@ impl Pool {
     }
 
     /// Takes a job back. When this returns no thread has it any more.
-    pub(super) fn withdraw(&self, job: &Arc<Job>) {
+    pub(super) fn withdraw(&self, job: &Arc<FetchJob>) {
         job.abandon();
         let mut queue = self.lock();
         queue.jobs.retain(|other| !Arc::ptr_eq(other, job));
@@ -163,12 +163,12 @@ impl Pool {
     }
 
     /// Whether more may be fetched ahead.
-    fn may_help(&self, job: &Job) -> bool {
+    fn may_help(&self, job: &FetchJob) -> bool {
         !self.ahead.is_full() && (job.at_once == 1 || self.ahead.has_call())
     }
 
     /// Fetches inputs of a job until all are claimed, or enough is there that was not taken.
-    fn help(&self, job: &Job) {
+    fn help(&self, job: &FetchJob) {
         let mut pace = self.pace();
         while !self.closed.load(Ordering::Relaxed) && !self.ahead.is_full() {
             // Others are at it.
@@ -205,7 +205,7 @@ impl Pool {
 struct Helper<'a> {
     pool: &'a Pool,
     /// Until then.
-    job: Option<Arc<Job>>,
+    job: Option<Arc<FetchJob>>,
 }
 
 impl Drop for Helper<'_> {

@@ -23,14 +23,14 @@ use crate::coin::CoinBytes;
 use crate::connect::UndoBytes;
 use crate::utxo::view::each_once;
 use apus_chain::{BlockHash, Height, KnownBlock, Network, OutPoint};
-use folder::{Form, damaged};
-use keys::Tip;
-use opened::Opened;
+use folder::{FolderForm, damaged};
+use keys::StoredTip;
+use opened::OpenedStore;
 use std::collections::BTreeMap;
 use std::path::Path;
-use tree::{Batch, Tree};
+use tree::{CoinsTree, TreeBatch};
 
-const FORM: Form = Form { magic: b"APUSCOIN", format: 1 };
+const FORM: FolderForm = FolderForm { magic: b"APUSCOIN", format: 1 };
 
 /// What may be chosen of a store.
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +48,7 @@ impl Default for DiskOptions {
 }
 
 /// Coins in a folder.
-pub struct DiskStore(Opened);
+pub struct DiskStore(OpenedStore);
 
 impl std::fmt::Debug for DiskStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -59,7 +59,7 @@ impl std::fmt::Debug for DiskStore {
 impl DiskStore {
     /// Opens the store in `folder`, or makes one in a folder that is new or empty.
     pub fn open(folder: &Path, network: Network, options: DiskOptions) -> Result<Self, StoreError> {
-        let opened = Opened::open(folder, FORM, network, options)?;
+        let opened = OpenedStore::open(folder, FORM, network, options)?;
         read_tip(&opened.tree, &opened.place)?;
         Ok(Self(opened))
     }
@@ -79,10 +79,10 @@ impl DiskStore {
     }
 
     /// Everything of a flush, in the order of keys. The batch counts only when it is finished.
-    fn batch(&self, flush: &Flush<'_>) -> Result<Batch<'_>, StoreError> {
+    fn batch(&self, flush: &Flush<'_>) -> Result<TreeBatch<'_>, StoreError> {
         let undo = self.undo_changes(flush)?;
         let mut batch = self.0.tree.batch()?;
-        let tip = Tip { block: flush.tip, undo_from: flush.undo_from };
+        let tip = StoredTip { block: flush.tip, undo_from: flush.undo_from };
         batch.put(&keys::TIP, Some(&tip.to_bytes()))?;
         let mut last = None;
         flush.changes.for_each(&mut |outpoint, coin| {
@@ -141,9 +141,9 @@ struct UndoChange<'a> {
     bytes: Option<&'a UndoBytes>,
 }
 
-fn read_tip(tree: &Tree, place: &str) -> Result<Option<Tip>, StoreError> {
+fn read_tip(tree: &CoinsTree, place: &str) -> Result<Option<StoredTip>, StoreError> {
     let Some(bytes) = tree.get(&keys::TIP)? else { return Ok(None) };
-    Tip::read(&bytes).map(Some).ok_or_else(|| damaged(place, "its tip cannot be read"))
+    StoredTip::read(&bytes).map(Some).ok_or_else(|| damaged(place, "its tip cannot be read"))
 }
 
 impl CoinsStore for DiskStore {

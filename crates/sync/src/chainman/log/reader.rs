@@ -1,8 +1,8 @@
 //! Reading the log back when a start begins.
 
 use super::{
-    CHECK_BYTES, Kind, MAGIC, OPENING_BYTES, Place, RECORD_HEAD_BYTES, Unsure, VERSION, check_of,
-    continued, file_name, file_number,
+    CHECK_BYTES, LogKind, LogPlace, MAGIC, OPENING_BYTES, RECORD_HEAD_BYTES, Unsure, VERSION,
+    check_of, continued, file_name, file_number,
 };
 use crate::chainman::error::ChainManagerError;
 use apus_chain::{BLOCK_SIZE_MAX, Reader};
@@ -12,7 +12,7 @@ use std::io::{BufReader, ErrorKind, Read};
 
 /// Takes records one by one. An error says what is wrong with one.
 pub(in crate::chainman) type EachRecord<'a> =
-    dyn FnMut(Kind, Vec<u8>, Place) -> Result<(), String> + 'a;
+    dyn FnMut(LogKind, Vec<u8>, LogPlace) -> Result<(), String> + 'a;
 
 /// What was read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(in crate::chainman) struct Replayed {
 }
 
 /// How the log goes on.
-pub(super) struct Next {
+pub(super) struct NextRecord {
     pub(super) number: u32,
     pub(super) running: [u8; 32],
     pub(super) unsure: Option<Unsure>,
@@ -35,13 +35,13 @@ pub(super) fn replay(
     storage: &dyn Storage,
     identity: &[u8; 32],
     each: &mut EachRecord<'_>,
-) -> Result<(Replayed, Next), ChainManagerError> {
+) -> Result<(Replayed, NextRecord), ChainManagerError> {
     let io = |name: &str, error| ChainManagerError::Storage { file: storage.describe(name), error };
     let names = storage.names().map_err(|error| io("", error))?;
     let mut numbers: Vec<u32> = names.iter().filter_map(|name| file_number(name)).collect();
     numbers.sort_unstable();
     let mut replayed = Replayed::default();
-    let mut next = Next { number: 1, running: sha256(identity), unsure: None };
+    let mut next = NextRecord { number: 1, running: sha256(identity), unsure: None };
     for (place, &number) in numbers.iter().enumerate() {
         let name = file_name(number);
         let damaged = |what: &str| {
@@ -75,7 +75,7 @@ pub(super) fn replay(
         while let Some((kind, payload, place)) =
             file.record(number, &mut next.running).map_err(|error| io(&name, error))?
         {
-            closed = kind == Kind::Closed;
+            closed = kind == LogKind::Closed;
             if !closed {
                 each(kind, payload, place).map_err(|what| damaged(&what))?;
                 replayed.records += 1;
@@ -145,14 +145,14 @@ impl<R: Read> TreeLogFile<R> {
         &mut self,
         number: u32,
         running: &mut [u8; 32],
-    ) -> std::io::Result<Option<(Kind, Vec<u8>, Place)>> {
+    ) -> std::io::Result<Option<(LogKind, Vec<u8>, LogPlace)>> {
         let Some(head) = self.take(RECORD_HEAD_BYTES)? else { return Ok(None) };
         let mut reader = Reader::new(&head);
         let (Ok(kind), Ok(length)) = (reader.u8(), reader.u32()) else { return Ok(None) };
-        let Some(kind) = Kind::of(kind).filter(|_| length as usize <= BLOCK_SIZE_MAX) else {
+        let Some(kind) = LogKind::of(kind).filter(|_| length as usize <= BLOCK_SIZE_MAX) else {
             return Ok(None);
         };
-        let place = Place { file: number, offset: self.offset, length };
+        let place = LogPlace { file: number, offset: self.offset, length };
         let Some(payload) = self.take(length as usize)? else { return Ok(None) };
         let Some(check) = self.take(CHECK_BYTES)? else { return Ok(None) };
         let after = continued(running, kind, &payload);

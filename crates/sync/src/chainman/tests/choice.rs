@@ -1,7 +1,7 @@
 //! Which chain is the active one.
 
 use super::desk::{Desk, rejected};
-use crate::chainman::Outcome::{Accepted, Duplicate, Inconclusive, Orphan};
+use crate::chainman::SubmitOutcome::{Accepted, Duplicate, Inconclusive, Orphan};
 use apus_chain::BlockHash;
 
 #[test]

@@ -1,7 +1,7 @@
 //! Damaged copies, blocks without parents, headers with a time to come.
 
 use super::desk::{Desk, rejected};
-use crate::chainman::Outcome::{Accepted, Duplicate, Inconclusive, Orphan};
+use crate::chainman::SubmitOutcome::{Accepted, Duplicate, Inconclusive, Orphan};
 use apus_testkit::chain::{BlockPlan, Commitment, mine};
 use bitcoin::consensus::{deserialize, serialize};
 use bitcoin::hashes::Hash;

@@ -1,7 +1,7 @@
 //! A manager with coins that only know which blocks are to be invalid, and blocks with names.
 
 use crate::chainman::{
-    ChainManager, ChainManagerError, Outcome, Resumed, Submission, TipCoins, TipCoinsError,
+    ChainManager, ChainManagerError, Resumed, Submission, SubmitOutcome, TipCoins, TipCoinsError,
 };
 use apus_chain::{Ancestry, BlockHash, CheckedBlock, Header, KnownBlock, Network, Params};
 use apus_storage::Storage;
@@ -139,13 +139,13 @@ impl Desk {
         }
     }
 
-    pub(super) fn submit_raw(&mut self, raw: Vec<u8>) -> Outcome {
+    pub(super) fn submit_raw(&mut self, raw: Vec<u8>) -> SubmitOutcome {
         let Submission { outcome, .. } = self.manager.submit(raw).unwrap();
         self.expect_quiet();
         outcome
     }
 
-    pub(super) fn submit(&mut self, name: &str) -> Outcome {
+    pub(super) fn submit(&mut self, name: &str) -> SubmitOutcome {
         let raw = self.raw(name);
         self.submit_raw(raw)
     }
@@ -153,11 +153,11 @@ impl Desk {
     /// Submits a block that has to be accepted, and become the tip where nothing waits for it.
     pub(super) fn accept(&mut self, names: &str) {
         for name in names.split(' ') {
-            assert_eq!(self.submit(name), Outcome::Accepted, "{name}");
+            assert_eq!(self.submit(name), SubmitOutcome::Accepted, "{name}");
         }
     }
 
-    pub(super) fn expect(&mut self, name: &str, outcome: Outcome, tip: &str) {
+    pub(super) fn expect(&mut self, name: &str, outcome: SubmitOutcome, tip: &str) {
         assert_eq!(self.submit(name), outcome, "{name}");
         self.expect_tip(tip);
     }
@@ -193,6 +193,6 @@ impl Desk {
     }
 }
 
-pub(super) fn rejected(reason: &str) -> Outcome {
-    Outcome::Rejected { reason: reason.to_owned() }
+pub(super) fn rejected(reason: &str) -> SubmitOutcome {
+    SubmitOutcome::Rejected { reason: reason.to_owned() }
 }

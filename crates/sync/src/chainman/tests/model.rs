@@ -2,7 +2,7 @@
 //! without a failed block, of equal work the one that was whole first.
 
 use super::desk::{Desk, Judge, ours, regtest};
-use crate::chainman::{ChainManager, Outcome};
+use crate::chainman::{ChainManager, SubmitOutcome};
 use apus_chain::BlockHash;
 use apus_testkit::chain::ChainBuilder;
 use apus_testkit::storage::CrashStorage;
@@ -243,22 +243,22 @@ fn submit(
     model.submit(forest, at);
     let outcome = manager.submit(forest.blocks[at].1.clone()).unwrap().outcome;
     let reason = match &outcome {
-        Outcome::Rejected { reason } => reason.as_str(),
+        SubmitOutcome::Rejected { reason } => reason.as_str(),
         _ => "",
     };
     let tip = model.tip(forest);
     let active = tip.is_some_and(|tip| forest.lineage(tip).any(|block| block == at));
     match (known, failed) {
         (true, true) => prop_assert_eq!(reason, "duplicate-invalid"),
-        (true, false) => prop_assert_eq!(&outcome, &Outcome::Duplicate),
-        _ if orphan => prop_assert_eq!(&outcome, &Outcome::Orphan),
+        (true, false) => prop_assert_eq!(&outcome, &SubmitOutcome::Duplicate),
+        _ if orphan => prop_assert_eq!(&outcome, &SubmitOutcome::Orphan),
         _ if of_failed => prop_assert_eq!(reason, "bad-prevblk"),
-        _ if active => prop_assert_eq!(&outcome, &Outcome::Accepted),
+        _ if active => prop_assert_eq!(&outcome, &SubmitOutcome::Accepted),
         _ if model.failed[at] => {
             let guilty = |at: &usize| model.bad[*at] && reason == format!("bad-{at}");
             prop_assert!(forest.lineage(at).any(|at| guilty(&at)), "{}", reason);
         }
-        _ => prop_assert_eq!(&outcome, &Outcome::Inconclusive),
+        _ => prop_assert_eq!(&outcome, &SubmitOutcome::Inconclusive),
     }
     Ok(())
 }

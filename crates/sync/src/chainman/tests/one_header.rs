@@ -2,7 +2,7 @@
 
 use super::desk::{Desk, Judge, TestCoins, regtest, rejected};
 use crate::chainman::ChainManager;
-use crate::chainman::Outcome::{Accepted, Orphan};
+use crate::chainman::SubmitOutcome::{Accepted, Orphan};
 use apus_chain::ActivationHeight;
 use apus_testkit::chain::{BlockPlan, Commitment};
 use apus_testkit::rng::Rng;

@@ -1,7 +1,7 @@
 //! Crashes at every sync point, torn files, and files of other programs.
 
 use super::desk::{Desk, Judge, TestCoins, regtest, rejected};
-use crate::chainman::Outcome::{Accepted, Duplicate, Inconclusive, Orphan};
+use crate::chainman::SubmitOutcome::{Accepted, Duplicate, Inconclusive, Orphan};
 use crate::chainman::{ChainManager, ChainManagerError, Resumed, TipCoins};
 use apus_storage::Storage;
 use apus_testkit::storage::{AfterCrash, CrashStorage};

@@ -6,7 +6,7 @@ use crate::engines::in_order::Totals;
 use crate::error::{StorageResult, SyncError};
 use crate::request::Request;
 use crate::workdir::names::RECORD;
-use crate::workdir::record::{At, Record};
+use crate::workdir::record::{ConnectedAt, Record};
 use apus_chain::{CoinSum, KnownBlock, OutPoint};
 use apus_engine::utxo::store::EachChange;
 use apus_engine::utxo::{Changes, CoinsStore, Flush, StoreError};
@@ -38,7 +38,7 @@ pub(crate) fn begin_anew(request: &Request<'_>) -> Result<(), SyncError> {
     if !is_under_way(&record) {
         record.at.truncate(1);
         let (totals, sum) = (Totals::default(), Some(CoinSum::default()));
-        record.at.push(At { block: tip, totals, sum });
+        record.at.push(ConnectedAt { block: tip, totals, sum });
         record.write(request.env.workdir)?;
     }
     loop {

@@ -1,12 +1,12 @@
 //! The last phase of a run that connects blocks: the coins of a store, in the order of a snapshot.
 
-use super::{Connecting, Set};
+use super::{ConnectedSet, Connecting};
 use crate::engines::swiftsync::CoinTotals;
 use crate::error::{IoError, SyncError};
 use crate::progress::stop_if_interrupted;
 use crate::request::{OutputKind, Request};
-use crate::runs::{EachRecord, Group};
-use crate::sink::put::{Put, Records, SetMuHash, put_set};
+use crate::runs::{EachRecord, RecordGroup};
+use crate::sink::put::{Put, SetMuHash, SetRecords, put_set};
 use crate::sink::{SnapshotSink, folders};
 use apus_chain::{CoinAdder, OutPoint};
 use apus_engine::utxo::{CoinBytes, CoinsStore, StoreError};
@@ -14,7 +14,7 @@ use apus_engine::utxo::{CoinBytes, CoinsStore, StoreError};
 /// After so many coins it is looked whether the user wants to stop.
 const LOOK_EVERY: u64 = 1 << 16;
 
-impl Set<'_> {
+impl ConnectedSet<'_> {
     /// Hands the coins of the store to the set's hashes and the sinks. They have to have the sum that
     /// the blocks led to.
     pub(crate) fn write_set(
@@ -33,7 +33,7 @@ impl Set<'_> {
             sinks,
             SetMuHash::Compute,
             0,
-            Records::given(|each| {
+            SetRecords::given(|each| {
                 let mut adder = CoinAdder::new(*key);
                 let mut add =
                     |outpoint: &OutPoint, coin: &CoinBytes| adder.add(outpoint, coin.as_bytes());
@@ -96,7 +96,7 @@ fn records_of(
     add: &mut dyn FnMut(&OutPoint, &CoinBytes),
     each: &mut EachRecord<'_>,
 ) -> Result<(), SyncError> {
-    let mut group = Group::default();
+    let mut group = RecordGroup::default();
     let mut failure = None;
     let walked = store.for_each(&mut |outpoint, coin| {
         add(outpoint, coin);

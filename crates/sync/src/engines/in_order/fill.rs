@@ -1,13 +1,13 @@
 //! The coins that a run led to in any order, as the first of a store.
 
-use super::Base;
+use super::BaseCoins;
 use crate::engines::in_order::Totals;
 use crate::error::{IoError, SyncError};
 use crate::request::RunEnv;
 use crate::sink::each_coin;
 use crate::sink::put::merge_all;
 use crate::workdir::RunInfo;
-use crate::workdir::record::{At, Record};
+use crate::workdir::record::{ConnectedAt, Record};
 use apus_chain::{CoinAdder, CoinSum, CoinSumKey, OutPoint, Txid};
 use apus_engine::utxo::store::EachChange;
 use apus_engine::utxo::{Changes, CoinBytes, CoinsStore, Flush, StoreError};
@@ -17,10 +17,10 @@ use apus_engine::utxo::{Changes, CoinBytes, CoinsStore, Flush, StoreError};
 pub(super) fn fill(
     env: &RunEnv<'_>,
     store: &dyn CoinsStore,
-    base: Base,
+    base: BaseCoins,
     record: &Record,
-) -> Result<At, SyncError> {
-    let Base { at: tip, runs, coins, counts, scripts, aggregate: _, unseen: _ } = base;
+) -> Result<ConnectedAt, SyncError> {
+    let BaseCoins { at: tip, runs, coins, counts, scripts, aggregate: _, unseen: _ } = base;
     let totals = Totals {
         blocks: counts.blocks,
         bytes: counts.bytes,
@@ -30,7 +30,7 @@ pub(super) fn fill(
         scripts,
         coins,
     };
-    let at = At { block: tip, totals, sum: None };
+    let at = ConnectedAt { block: tip, totals, sum: None };
     Record { at: vec![at], ..record.clone() }.write(env.workdir)?;
     let changes = MergedCoins::new(env, runs, record.key);
     let written = store.write(&Flush { tip, changes: &changes, undo: &[], undo_from: tip.height });
@@ -40,7 +40,7 @@ pub(super) fn fill(
         None => {
             written?;
             let sum = changes.sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-            Ok(At { sum, ..at })
+            Ok(ConnectedAt { sum, ..at })
         }
     }
 }
@@ -48,7 +48,7 @@ pub(super) fn fill(
 /// The sum of the coins of a base, where a start was ended before it was noted.
 pub(super) fn sum_of_base(
     env: &RunEnv<'_>,
-    base: Base,
+    base: BaseCoins,
     key: CoinSumKey,
 ) -> Result<CoinSum, SyncError> {
     let (mut adder, mut stored) = (CoinAdder::new(key), Ok(()));

@@ -1,22 +1,22 @@
 //! [`AnswersInTurn`]: what is known of blocks before they are judged, for threads that take ranges of them.
 //!
 //! Coins are what the join found, and what [segments answered themselves](OwnRuns). Ranges are claimed in the order of
-//! the chain, and threads [follow one another](Lanes) through what the join left: so many runs, each in that order.
+//! the chain, and threads [follow one another](RunLanes) through what the join left: so many runs, each in that order.
 
 use super::join_runs::memory_bytes;
 use super::own::{OfBlocks, OwnRuns};
-use super::walk::Walk;
+use super::walk::JudgeWalk;
 use crate::engines::mergesync::{Answers, Claims, Fingerprint};
 use crate::error::SyncError;
 use crate::progress::stop_if_interrupted;
-use crate::runs::{Answers as AnswersForm, KeyRange, Lanes, Lot, MergeBudget, Piece, Runs};
+use crate::runs::{Answers as AnswersForm, KeyRange, LanePiece, Lot, MergeBudget, RunLanes, Runs};
 use crate::workdir::RunInfo;
 use apus_chain::{Height, HeightRange};
 
 /// See the module.
 pub(super) struct AnswersInTurn<'a> {
-    walk: &'a Walk<'a>,
-    joined: Lanes<'a, AnswersForm>,
+    walk: &'a JudgeWalk<'a>,
+    joined: RunLanes<'a, AnswersForm>,
     own: OwnRuns<'a>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct OfRange<'a> {
 impl OfRange<'_> {
     /// The coins; none where the records make no sense.
     pub(super) fn answers(&self) -> Option<Answers<'_>> {
-        let joined = self.joined.iter().flat_map(Lot::pieces).map(Piece::bytes);
+        let joined = self.joined.iter().flat_map(Lot::pieces).map(LanePiece::bytes);
         let runs: Vec<&[u8]> = joined.chain(self.own.iter().map(OfBlocks::answers)).collect();
         Answers::read(self.range, &runs)
     }
@@ -55,7 +55,7 @@ fn key_of(height: Height) -> u64 {
 impl<'a> AnswersInTurn<'a> {
     /// For the blocks from a height on, out of the answers of a join.
     pub(super) fn open(
-        walk: &'a Walk<'a>,
+        walk: &'a JudgeWalk<'a>,
         joined: Vec<RunInfo>,
         from: Height,
     ) -> Result<Self, SyncError> {
@@ -63,7 +63,7 @@ impl<'a> AnswersInTurn<'a> {
         let budget = MergeBudget::new(memory_bytes(&request.env) / 4).by(request.env.threads);
         let go_on = || stop_if_interrupted(request.env.interrupt);
         let runs = Runs::<AnswersForm>::open(request.env.workdir, joined, budget, &go_on)?;
-        let joined = Lanes::open(runs, key_of(from), request.env.threads)?;
+        let joined = RunLanes::open(runs, key_of(from), request.env.threads)?;
         Ok(Self { walk, joined, own: OwnRuns::new(walk, from) })
     }
 

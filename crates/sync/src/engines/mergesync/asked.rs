@@ -1,16 +1,16 @@
-//! [`Asked`]: outputs of a refused block, and what blocks below it did to them.
+//! [`AskedOutputs`]: outputs of a refused block, and what blocks below it did to them.
 
-use super::judge::Refused;
+use super::judge::RefusedBlock;
 use apus_chain::{BlockBytes, OutPoint};
 use apus_engine::connect::coins_of;
 use std::collections::HashSet;
 
 /// Outputs of which it is asked whether they are in the set.
-pub struct Asked(HashSet<OutPoint>);
+pub struct AskedOutputs(HashSet<OutPoint>);
 
-impl Asked {
+impl AskedOutputs {
     /// Those that Core would have asked for before it refused a block.
-    pub fn of(refused: &Refused) -> Self {
+    pub fn of(refused: &RefusedBlock) -> Self {
         Self(refused.asked_before.iter().map(|(_, outpoint)| *outpoint).collect())
     }
 

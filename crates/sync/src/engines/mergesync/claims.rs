@@ -3,7 +3,7 @@
 //! The first walk notes them, so that the second need not read a block again whose scripts are taken for valid
 //! and of which nothing is kept: how many coins each transaction takes, what it pays out, how long coins must have
 //! rested, and what signature operations can cost at most. Where coins [allow](Claims::allowed) all that, the
-//! [judge](super::Judge) would let the block pass. Where they don't, nothing is said: the block may yet be valid, and
+//! [judge](super::BlockJudge) would let the block pass. Where they don't, nothing is said: the block may yet be valid, and
 //! the judge knows the reason if it is not.
 //!
 //! For each block a CompactSize, how many bytes follow, 0 where no claims were noted; then the numbers below, as

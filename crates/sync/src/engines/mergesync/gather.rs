@@ -9,9 +9,9 @@
 //! so that the walk which judges blocks need not check again what was checked here.
 
 use super::fingerprint::{Fingerprint, FingerprintKey};
-use super::ledger::{Ledger, Told};
+use super::ledger::{BlockOptions, Ledger};
 use super::partial::Gathered;
-use crate::engines::pass::{Covered, FinishedSegment, Pass, RunKind, Seen, Uncovered};
+use crate::engines::pass::{Covered, FinishedSegment, Pass, RunKind, SeenHeights, Uncovered};
 use apus_chain::{BlockBytes, BlockHash, HeaderChain, Height, HeightRange, KnownBlock, Params};
 use apus_engine::connect::rules::may_repeat;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -93,7 +93,7 @@ impl Gather {
 
 /// A segment under way.
 pub struct GatherSegment {
-    seen: Seen,
+    seen: SeenHeights,
     gathered: Gathered,
     ledger: Ledger,
 }
@@ -116,7 +116,7 @@ impl Pass for Gather {
 
     fn begin(&self, range: HeightRange) -> Result<GatherSegment, GatherError> {
         Ok(GatherSegment {
-            seen: Seen::none_of(range),
+            seen: SeenHeights::none_of(range),
             gathered: Gathered { covered: Covered::of(range), ..Gathered::default() },
             ledger: self.spare().pop().unwrap_or_default(),
         })
@@ -137,7 +137,7 @@ impl Pass for Gather {
             segment.gathered.ends.push(KnownBlock { height, hash: block.hash() });
         }
         let claims = height <= self.claims;
-        let told = Told {
+        let told = BlockOptions {
             may_repeat: self.may_repeat(height, &block.hash()),
             // What its claims do not decide is checked once more from the start. That is seldom, but for a later start that runs
             // scripts or keeps blocks.

@@ -7,9 +7,9 @@
 use crate::error::SyncError;
 use crate::progress::stop_if_interrupted;
 use crate::request::{OutputKind, Request, Source};
-use crate::runs::{Coins, MergeBudget, merge_runs};
+use crate::runs::{CoinsForm, MergeBudget, merge_runs};
 use crate::sink::HashSink;
-use crate::sink::put::Hashed;
+use crate::sink::put::SetHash;
 use crate::workdir::RunInfo;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ pub fn hash_beside<T>(
     request: &Request<'_>,
     coins: Vec<RunInfo>,
     work: impl FnOnce() -> Result<T, SyncError>,
-) -> Result<(T, Option<Hashed>), SyncError> {
+) -> Result<(T, Option<SetHash>), SyncError> {
     let are_written = !request.folders.is_empty()
         || request.outputs.iter().any(|output| output.kind == OutputKind::Snapshot);
     // With peers blocks above are connected, and the set becomes another one.
@@ -54,15 +54,15 @@ fn hash(
     request: &Request<'_>,
     coins: Vec<RunInfo>,
     halt: &AtomicBool,
-) -> Result<Hashed, SyncError> {
+) -> Result<SetHash, SyncError> {
     let go_on = || match halt.load(Ordering::Relaxed) {
         true => Err(SyncError::Interrupted),
         false => stop_if_interrupted(request.env.interrupt),
     };
     let (mut sink, budget) = (HashSink::default(), MergeBudget::new(request.env.memory_bytes / 16));
-    merge_runs::<Coins>(request.env.workdir, coins, budget, &go_on, &mut |record| {
+    merge_runs::<CoinsForm>(request.env.workdir, coins, budget, &go_on, &mut |record| {
         go_on()?;
         sink.put_records(record)
     })?;
-    Ok(Hashed { coins: sink.coins(), hash_serialized_3: sink.finish() })
+    Ok(SetHash { coins: sink.coins(), hash_serialized_3: sink.finish() })
 }

@@ -1,12 +1,12 @@
 //! The join: all coins that segments made with all spends that they left.
 //!
 //! Keys are divided into parts of about as many bytes each, by what the runs' sections hold, whatever the
-//! keys are like. Threads join one part after the other, and [follow one another](Lanes) through the runs; what comes
+//! keys are like. Threads join one part after the other, and [follow one another](RunLanes) through the runs; what comes
 //! of a thread's parts is together in runs of its own.
 
 use super::joined::Joined;
 use super::leaf_keys::{LeafKeys, LeafSink};
-use super::spill::{Held, Spill};
+use super::spill::{HeldMemory, Spill};
 use crate::engines::mergesync::{
     AnswerRecord, Gathered, Join, JoinSink, MadeRecord, NumberedCoin, SpentRecord,
 };
@@ -15,12 +15,13 @@ use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
 use crate::request::RunEnv;
 use crate::runs::{
-    Group, KeyRange, Lanes, Made, MergeBudget, Merging, RunWriter, Runs, Spent, divide,
+    KeyRange, MadeForm, MergeBudget, Merging, RecordGroup, RunLanes, RunWriter, Runs, SpentForm,
+    divide,
 };
 use crate::sink::TotalsSink;
 use crate::workdir::index::{SECTION_BYTES, prefix};
 use crate::workdir::names::SPILL;
-use crate::workdir::{Done, RunInfo, runs_of};
+use crate::workdir::{FinishedRange, RunInfo, runs_of};
 use apus_chain::{Height, OutPoint};
 use apus_engine::utxo::CoinBytes;
 use apus_storage::Storage;
@@ -101,7 +102,7 @@ pub struct JoinOptions<'a> {
 /// Joins what segments left.
 pub(super) fn join(
     env: &RunEnv<'_>,
-    done: &[Done<Gathered>],
+    done: &[FinishedRange<Gathered>],
     options: JoinOptions<'_>,
 ) -> Result<Joined, SyncError> {
     env.observer.event(Event::Started(Phase::Join));
@@ -142,13 +143,13 @@ pub fn join_keys(
     join_records(env.workdir, both, &mut sink, &|_| go_on())?;
     made.close()?;
     spent.close()?;
-    sink.finish(&Held::new(held_bytes(env.memory_bytes)), options.durable)
+    sink.finish(&HeldMemory::new(held_bytes(env.memory_bytes)), options.durable)
 }
 
 /// Joins coins with spends. `go_on` is asked every now and then whether to, and told how many bytes of records there were.
 fn join_records(
     storage: &dyn Storage,
-    (mut made, mut spent): (Merging<'_, Made>, Merging<'_, Spent>),
+    (mut made, mut spent): (Merging<'_, MadeForm>, Merging<'_, SpentForm>),
     sink: &mut PartSink<'_>,
     go_on: &dyn Fn(u64) -> Result<(), SyncError>,
 ) -> Result<(), SyncError> {
@@ -183,15 +184,15 @@ fn join_records(
 struct JoinThreads<'a> {
     env: &'a RunEnv<'a>,
     options: JoinOptions<'a>,
-    made: Lanes<'a, Made>,
-    spent: Lanes<'a, Spent>,
+    made: RunLanes<'a, MadeForm>,
+    spent: RunLanes<'a, SpentForm>,
     parts: Vec<KeyRange>,
     claims: Mutex<PartClaims>,
     /// A part was joined, or a thread failed.
     moved: Condvar,
     halt: AtomicBool,
     /// Memory for what comes of it.
-    held: Held,
+    held: HeldMemory,
     /// Bytes of records that were joined.
     bytes: AtomicU64,
 }
@@ -210,20 +211,20 @@ type Outcome = Result<Joined, SyncError>;
 impl<'a> JoinThreads<'a> {
     fn new(
         (env, options): (&'a RunEnv<'a>, JoinOptions<'a>),
-        made: Runs<'a, Made>,
-        spent: Runs<'a, Spent>,
+        made: Runs<'a, MadeForm>,
+        spent: Runs<'a, SpentForm>,
         parts: Vec<KeyRange>,
     ) -> Result<Self, SyncError> {
         Ok(Self {
             env,
             options,
-            made: Lanes::open(made, 0, env.threads)?,
-            spent: Lanes::open(spent, 0, env.threads)?,
+            made: RunLanes::open(made, 0, env.threads)?,
+            spent: RunLanes::open(spent, 0, env.threads)?,
             parts,
             claims: Mutex::default(),
             moved: Condvar::new(),
             halt: AtomicBool::new(false),
-            held: Held::new(held_bytes(env.memory_bytes)),
+            held: HeldMemory::new(held_bytes(env.memory_bytes)),
             bytes: AtomicU64::new(0),
         })
     }
@@ -375,7 +376,7 @@ struct PartSink<'s> {
     places: Spill<'s>,
     set: SetPart<'s>,
     leaves: Option<LeafSink<'s>>,
-    group: Group,
+    group: RecordGroup,
     joined: Joined,
 }
 
@@ -411,13 +412,13 @@ impl<'s> PartSink<'s> {
             answers: Spill::new(storage, format!("answers-{thread}"), of_answers, durable),
             places: Spill::new(storage, format!("places-{thread}"), of_places, durable),
             set: SetPart { run, totals: TotalsSink::new(muhash) },
-            group: Group::default(),
+            group: RecordGroup::default(),
             joined: Joined::default(),
         })
     }
 
     /// What there is memory for stays there, unless all is to be `durable`.
-    fn finish(mut self, held: &Held, durable: bool) -> Result<Joined, SyncError> {
+    fn finish(mut self, held: &HeldMemory, durable: bool) -> Result<Joined, SyncError> {
         self.group.hand_on(&mut |record| self.set.take(record))?;
         let (muhash, totals) = self.set.totals.finish();
         let leaves = self.leaves.map(|leaves| leaves.finish(held)).transpose()?;

@@ -1,4 +1,4 @@
-//! [`Judge`]: a block with the coins that it spends, under every rule.
+//! [`BlockJudge`]: a block with the coins that it spends, under every rule.
 //!
 //! The rules, their order and their names are those of the engine that connects blocks one after the
 //! other; only where the coins come from is another matter. Blocks are judged in any order.
@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 /// A block that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusedBlock {
     /// The rule that it breaks.
     pub error: ConnectError,
     /// Core would have asked before whether any of these outputs of the block, all it has, is in the set
@@ -30,7 +30,7 @@ pub struct Refused {
     pub asked_before: Vec<(usize, OutPoint)>,
 }
 
-impl Refused {
+impl RefusedBlock {
     /// The rule that it breaks, where `exists` says of an output whether it was in the set when the
     /// block began.
     pub fn told(self, mut exists: impl FnMut(&OutPoint) -> bool) -> ConnectError {
@@ -88,7 +88,7 @@ impl Judged {
         let mut layout = BlockLayout::new();
         let error = layout.read(&raw).ok().and_then(|view| ConnectError::of_script(view, &failure));
         Err(match error {
-            Some(error) => JudgeError::Refused(Refused { error, asked_before: Vec::new() }),
+            Some(error) => JudgeError::Refused(RefusedBlock { error, asked_before: Vec::new() }),
             None => JudgeError::Script(failure.reason()),
         })
     }
@@ -98,7 +98,7 @@ impl Judged {
 #[derive(Debug)]
 pub enum JudgeError {
     /// It breaks a rule.
-    Refused(Refused),
+    Refused(RefusedBlock),
     /// A script could not be run, which says nothing of the block.
     Script(String),
     /// Its scripts are to be run, and nothing can run them.
@@ -110,7 +110,7 @@ pub enum JudgeError {
 }
 
 /// See the module.
-pub struct Judge<'a> {
+pub struct BlockJudge<'a> {
     /// The chain's rules.
     pub params: &'a Params,
     /// Runs scripts; none where none are to be run.
@@ -121,7 +121,7 @@ pub struct Judge<'a> {
     pub bare: Height,
 }
 
-impl Judge<'_> {
+impl BlockJudge<'_> {
     /// Judges a block. `stored` are the coins of its inputs in their stored form, or bare, up to the first that has none;
     /// `existed` are outputs of it that were in the set when the block began, as the join
     /// found them.
@@ -134,7 +134,8 @@ impl Judge<'_> {
     ) -> Result<Judged, JudgeError> {
         let (id, view) = (block.id(), block.view());
         let asks = asks_for_bip30(self.params, id, context);
-        let refused = |error, asked_before| JudgeError::Refused(Refused { error, asked_before });
+        let refused =
+            |error, asked_before| JudgeError::Refused(RefusedBlock { error, asked_before });
         // Where no valid block repeats one, the join does not see all of them, and need not.
         if asks && may_repeat(self.params) && !existed.is_empty() {
             let mut outputs = outputs_of(block.txs_with_ids()).into_iter();

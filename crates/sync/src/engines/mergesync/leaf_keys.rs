@@ -1,11 +1,11 @@
 //! Leaves of the Utreexo forest that survive, out of the join: [`LeafCount`] says where each lies among all, and
 //! [`LeafSink`] hashes them and has them sorted by that.
 
-use super::spill::{Held, Spill};
+use super::spill::{HeldMemory, Spill};
 use crate::engines::mergesync::Gathered;
 use crate::engines::pass::RunKind;
 use crate::error::{IoError, SyncError};
-use crate::workdir::{Done, RunInfo, Workdir};
+use crate::workdir::{FinishedRange, RunInfo, Workdir};
 use apus_chain::{CoinRef, HeaderChain, Height, OutPoint};
 use apus_engine::utxo::forest::Places;
 use apus_utreexo::{Leaf, LeafBatch, NodeHash};
@@ -22,7 +22,7 @@ impl<'a> LeafCount<'a> {
     /// Reads what the segments counted, which are all blocks of the chain from the first on.
     pub(super) fn read(
         workdir: &Workdir<'_>,
-        done: &[Done<Gathered>],
+        done: &[FinishedRange<Gathered>],
         chain: &'a HeaderChain,
     ) -> Result<Self, SyncError> {
         let (mut places, mut total) = (Places::default(), 0);
@@ -124,7 +124,7 @@ impl<'s> LeafSink<'s> {
     }
 
     /// The runs of all, as [`Spill::finish`] leaves them.
-    pub(super) fn finish(mut self, held: &Held) -> Result<Vec<RunInfo>, SyncError> {
+    pub(super) fn finish(mut self, held: &HeldMemory) -> Result<Vec<RunInfo>, SyncError> {
         self.batch.flush(&mut self.hashes);
         self.spill()?;
         self.spill.finish(held)

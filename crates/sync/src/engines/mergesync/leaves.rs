@@ -1,4 +1,4 @@
-//! [`BlockLeaves`]: what a block does to the Utreexo forest, and what is sent of the coins that it spends.
+//! [`BlockLeafChange`]: what a block does to the Utreexo forest, and what is sent of the coins that it spends.
 //!
 //! Every output that can be spent is a leaf, unless its own block spends it (BIP-182, draft). A leaf that is spent is
 //! named by its coin's block and its number there: how many leaves there are before that block, whichever thread goes over
@@ -24,7 +24,7 @@ pub struct SpentLeaf {
 
 /// See the module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct BlockLeaves {
+pub struct BlockLeafChange {
     /// The leaves that it spends, in the order of its inputs.
     pub spent: Vec<SpentLeaf>,
     /// The leaf data of these, one after the other (BIP-183, draft).
@@ -33,7 +33,7 @@ pub struct BlockLeaves {
     pub added: Vec<NodeHash>,
 }
 
-impl BlockLeaves {
+impl BlockLeafChange {
     /// Those of a block that was judged with these coins, one for each input but the coinbase's; none where they
     /// are not such.
     pub fn of(block: &SeenBlock<'_>, coins: &[NumberedCoin<'_>]) -> Option<Self> {

@@ -19,7 +19,7 @@ use core::ops::Range;
 const AHEAD: usize = 8;
 
 /// What is told of a block beside its bytes.
-pub(super) struct Told {
+pub(super) struct BlockOptions {
     /// A valid block may have outputs that were there before: nothing of it is answered ahead.
     pub(super) may_repeat: bool,
     pub(super) fingerprint: Fingerprint,
@@ -153,9 +153,9 @@ impl Drop for Ledger {
 
 impl Ledger {
     /// Enters a block.
-    pub(super) fn add(&mut self, block: &BlockBytes<'_>, told: Told) {
+    pub(super) fn add(&mut self, block: &BlockBytes<'_>, told: BlockOptions) {
         let (height, spends) = (block.height(), self.spends.len());
-        let Told { may_repeat, fingerprint, numbered, claims, bare } = told;
+        let BlockOptions { may_repeat, fingerprint, numbered, claims, bare } = told;
         let first = self.outputs.len();
         let claims = self.claim(block, claims);
         // There are fewer blocks than heights.

@@ -1,4 +1,4 @@
-//! [`Merged`]: the set that joining led to, handed to what is to be written.
+//! [`MergedSet`]: the set that joining led to, handed to what is to be written.
 
 use super::WalkOutcome;
 use super::joined::Joined;
@@ -8,10 +8,10 @@ use crate::engines::swiftsync::hints::HintsWriter;
 use crate::error::{StorageResult, SyncError};
 use crate::proofs::ProofsMade;
 use crate::request::{Output, OutputKind, Request};
-use crate::runs::{KeyRange, MergeBudget, Places, Runs};
+use crate::runs::{KeyRange, MergeBudget, PlacesForm, Runs};
 use crate::sink::forest::{SortedLeaves, draft_roots, roots};
-use crate::sink::put::{KnownOfSet, Put, Records, SetMuHash, put_set};
-use crate::sink::{Draft, SetInfo, SnapshotSink, folders};
+use crate::sink::put::{KnownOfSet, Put, SetMuHash, SetRecords, put_set};
+use crate::sink::{FileDraft, SetInfo, SnapshotSink, folders};
 use crate::source::ChainSource;
 use apus_chain::Height;
 use apus_storage::StorageFile;
@@ -20,7 +20,7 @@ use std::io::BufWriter;
 use std::sync::Arc;
 
 /// The set that joining led to.
-pub(crate) struct Merged<'a> {
+pub(crate) struct MergedSet<'a> {
     pub(crate) dir: Arc<dyn ChainSource + 'a>,
     pub(crate) set: SetInfo,
     pub(crate) counts: Counts,
@@ -29,20 +29,20 @@ pub(crate) struct Merged<'a> {
     pub(crate) unseen: u64,
     pub(super) joined: Joined,
     /// Of what the roots of the Utreexo forest come, where they are asked for.
-    pub(super) forest: Option<Forest>,
+    pub(super) forest: Option<RootsFrom>,
     /// The proofs that were made.
     pub(crate) proofs: Option<ProofsMade>,
 }
 
 /// Of what the roots of the Utreexo forest come.
-pub(super) enum Forest {
+pub(super) enum RootsFrom {
     /// Of the leaves that survive, of so many that all blocks add.
     Leaves(u64),
     /// They are known.
     Known(Roots),
 }
 
-impl Merged<'_> {
+impl MergedSet<'_> {
     /// Hands the coins to the set's hashes and the sinks, and their places to the hints.
     pub(crate) fn write_out(
         &mut self,
@@ -68,7 +68,7 @@ impl Merged<'_> {
         let muhash = request.muhash.then(|| self.joined.muhash.finalize());
         let muhash = SetMuHash::Known(muhash);
         let known = KnownOfSet { muhash, hashed: self.judged.hashed };
-        let records = Records::Runs(self.joined.coins.clone());
+        let records = SetRecords::Runs(self.joined.coins.clone());
         let mut put = put_set(request, set, sinks, known, bytes, records)?;
         put.utreexo = forest;
         drafts.into_iter().try_for_each(|(draft, file)| draft.publish(file))?;
@@ -76,10 +76,10 @@ impl Merged<'_> {
     }
 
     /// The roots of the Utreexo forest.
-    fn roots(&self, request: &Request<'_>, of: &Forest) -> Result<Roots, SyncError> {
+    fn roots(&self, request: &Request<'_>, of: &RootsFrom) -> Result<Roots, SyncError> {
         let count = match of {
-            Forest::Known(roots) => return Ok(roots.clone()),
-            Forest::Leaves(count) => *count,
+            RootsFrom::Known(roots) => return Ok(roots.clone()),
+            RootsFrom::Leaves(count) => *count,
         };
         let runs = self.joined.leaves.clone().unwrap_or_default();
         let leaves = SortedLeaves::open(&request.env, runs, count)?;
@@ -92,15 +92,15 @@ impl Merged<'_> {
         &self,
         request: &Request<'_>,
         output: &'o Output,
-    ) -> Result<(Draft<'o>, Box<dyn StorageFile>), SyncError> {
+    ) -> Result<(FileDraft<'o>, Box<dyn StorageFile>), SyncError> {
         let Output { storage, name, .. } = output;
-        let (draft, file) = Draft::create(&**storage, name)?;
+        let (draft, file) = FileDraft::create(&**storage, name)?;
         let failed = |error| SyncError::Hints { file: storage.describe(name), error };
         let out = BufWriter::with_capacity(1 << 18, file);
         let mut writer = HintsWriter::new(out, self.set.height).map_err(failed)?;
         let budget = MergeBudget::new(request.env.memory_bytes / 4);
         let runs = self.joined.places.clone();
-        let runs = Runs::<Places>::open(request.env.workdir, runs, budget, &|| Ok(()))?;
+        let runs = Runs::<PlacesForm>::open(request.env.workdir, runs, budget, &|| Ok(()))?;
         let mut places = runs.part(KeyRange::ALL)?;
         places.next()?;
         let mut indices = Vec::new();

@@ -3,11 +3,11 @@
 //! A segment's runs are read by the first thread that asks for one of its blocks, and let go of with the last block.
 //! Threads ask in any order.
 
-use super::walk::Walk;
+use super::walk::JudgeWalk;
 use crate::engines::mergesync::{AnswerRecord, Claims, Fingerprint, Gathered};
 use crate::engines::pass::RunKind;
 use crate::error::SyncError;
-use crate::workdir::Done;
+use crate::workdir::FinishedRange;
 use apus_chain::{Height, HeightRange};
 use core::ops::Range;
 use std::borrow::Cow;
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// See the module.
 pub(super) struct OwnRuns<'a> {
-    walk: &'a Walk<'a>,
+    walk: &'a JudgeWalk<'a>,
     segments: Vec<Mutex<SegmentRuns<'a>>>,
 }
 
@@ -46,9 +46,10 @@ pub(super) struct OfBlocks<'a> {
 
 impl<'a> OwnRuns<'a> {
     /// Of the blocks from a height on.
-    pub(super) fn new(walk: &'a Walk<'a>, from: Height) -> Self {
-        let left =
-            |done: &Done<Gathered>| done.range.end.saturating_sub(done.range.start.max(from));
+    pub(super) fn new(walk: &'a JudgeWalk<'a>, from: Height) -> Self {
+        let left = |done: &FinishedRange<Gathered>| {
+            done.range.end.saturating_sub(done.range.start.max(from))
+        };
         let segment = |done| Mutex::new(SegmentRuns { own: None, left: left(done) });
         Self { walk, segments: walk.done.iter().map(segment).collect() }
     }
@@ -81,7 +82,7 @@ impl<'a> OwnRuns<'a> {
 }
 
 impl<'a> OwnRecords<'a> {
-    fn read(walk: &'a Walk<'a>, done: &'a Done<Gathered>) -> Result<Self, SyncError> {
+    fn read(walk: &'a JudgeWalk<'a>, done: &'a FinishedRange<Gathered>) -> Result<Self, SyncError> {
         let read = |kind| {
             let run = done.run(kind).ok_or_else(|| walk.damaged())?;
             walk.workdir.read_run(run)

@@ -1,6 +1,6 @@
 //! [`Pile`]: records in the order in which they come, to be had in the order of their bytes.
 
-use crate::workdir::index::{Index, prefix};
+use crate::workdir::index::{RunIndex, prefix};
 use apus_engine::sort::sort_by_number;
 
 /// Of a record: its first bytes, to sort by, where it begins among all, and how long it is.
@@ -65,10 +65,10 @@ impl Pile {
     }
 
     /// The records as a run that stays in memory, sorted.
-    pub(super) fn into_run(mut self) -> (Vec<u8>, Index) {
+    pub(super) fn into_run(mut self) -> (Vec<u8>, RunIndex) {
         self.sort();
         let mut run = Vec::with_capacity(self.bytes.len());
-        let mut index = Index::default();
+        let mut index = RunIndex::default();
         self.iter().for_each(|record| {
             index.take_held(record);
             run.extend_from_slice(record);

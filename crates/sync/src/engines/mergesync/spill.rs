@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const PILE_BYTES_MIN: u64 = 4 << 10;
 
 /// Memory for the last runs of all spills together, in bytes.
-pub(super) struct Held(AtomicU64);
+pub(super) struct HeldMemory(AtomicU64);
 
-impl Held {
+impl HeldMemory {
     pub(super) fn new(bytes: u64) -> Self {
         Self(AtomicU64::new(bytes))
     }
@@ -72,7 +72,7 @@ impl<'s> Spill<'s> {
     }
 
     /// All runs. The last one stays in memory if there is any left for it and it need not be durable.
-    pub(super) fn finish(mut self, held: &Held) -> Result<Vec<RunInfo>, SyncError> {
+    pub(super) fn finish(mut self, held: &HeldMemory) -> Result<Vec<RunInfo>, SyncError> {
         if self.pile.is_empty() {
             return Ok(self.runs);
         }
@@ -91,7 +91,7 @@ impl<'s> Spill<'s> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runs::{MergeBudget, Places, merge_runs};
+    use crate::runs::{MergeBudget, PlacesForm, merge_runs};
     use apus_testkit::storage::CrashStorage;
 
     const RECORDS: u64 = 3_000;
@@ -101,7 +101,7 @@ mod tests {
         storage: &CrashStorage,
         memory_bytes: u64,
         durable: bool,
-        held: &Held,
+        held: &HeldMemory,
     ) -> Vec<RunInfo> {
         let mut spill = Spill::new(storage, "places-7".to_owned(), memory_bytes, durable);
         for number in 0..RECORDS {
@@ -117,7 +117,7 @@ mod tests {
     fn expect_all(storage: &CrashStorage, runs: &[RunInfo]) {
         let mut next = 0_u64;
         let budget = MergeBudget::new(u64::MAX);
-        merge_runs::<Places>(storage, runs.to_vec(), budget, &|| Ok(()), &mut |record| {
+        merge_runs::<PlacesForm>(storage, runs.to_vec(), budget, &|| Ok(()), &mut |record| {
             assert_eq!(record, next.to_be_bytes());
             next += 1;
             Ok(())
@@ -131,7 +131,7 @@ mod tests {
         // A record takes 40 bytes before it is in a run.
         for (memory_bytes, count) in [(0, 30), (8 << 10, 30), (48 << 10, 5), (1 << 20, 1)] {
             for durable in [false, true] {
-                let (storage, held) = (CrashStorage::new(), Held::new(0));
+                let (storage, held) = (CrashStorage::new(), HeldMemory::new(0));
                 let runs = spilled(&storage, memory_bytes, durable, &held);
                 assert_eq!(runs.len(), count, "{memory_bytes}");
                 expect_all(&storage, &runs);
@@ -152,7 +152,7 @@ mod tests {
     fn last_runs_stay_in_memory_as_long_as_there_is_any() {
         let storage = CrashStorage::new();
         let bytes = 8 * RECORDS;
-        let held = Held::new(2 * bytes + 1);
+        let held = HeldMemory::new(2 * bytes + 1);
         for (durable, is_held) in
             [(false, true), (true, false), (false, true), (false, false), (false, false)]
         {

@@ -5,7 +5,7 @@
 //! fingerprints that they are those of the first walk, or check them once more where none was noted, and judge them. What comes
 //! of it is taken in ascending height, so the first that is refused is the lowest.
 
-use super::Work;
+use super::MergeWork;
 use super::answers_in_turn::{AnswersInTurn, OfRange};
 use super::joined::Record;
 use crate::bridge::Bridge;
@@ -13,18 +13,18 @@ use crate::engines::in_order::ChainstateError;
 use crate::engines::in_order::keeper::{Keeper, KeptBlock};
 use crate::engines::in_order::undo::put_undo;
 use crate::engines::mergesync::{
-    Answers, Asked, BlockLeaves, Claims, FingerprintKey, Gathered, Judge, JudgeError, Judged, Kept,
-    NumberedCoin, Refused, SeenBlock,
+    Answers, AskedOutputs, BlockJudge, BlockLeafChange, Claims, FingerprintKey, Gathered,
+    JudgeError, Judged, Kept, NumberedCoin, RefusedBlock, SeenBlock,
 };
 use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
-use crate::request::{RunEnv, Scripts};
+use crate::request::{RunEnv, ScriptCounts};
 use crate::source::ChainSource;
 use crate::supply::Walker;
 use crate::supply::in_order::{InOrder, Prepared, Put, walk_in_order};
 use crate::supply::ranges::take_each;
 use crate::supply::{total, weight};
-use crate::workdir::{Done, Workdir};
+use crate::workdir::{FinishedRange, Workdir};
 use apus_chain::{CheckedBlock, CoinSumKey, Height, HeightRange, KnownBlock, OutPoint};
 use apus_engine::connect::{ConnectContext, ConnectError};
 use std::any::Any;
@@ -36,12 +36,12 @@ use std::time::Instant;
 const PENDING_MAX: usize = 4;
 
 /// What judging needs beside the blocks.
-pub(super) struct Walk<'a> {
-    pub(super) work: &'a Work<'a>,
+pub(super) struct JudgeWalk<'a> {
+    pub(super) work: &'a MergeWork<'a>,
     pub(super) workdir: &'a Workdir<'a>,
     /// That of the first walk.
     pub(super) key: FingerprintKey,
-    pub(super) done: &'a [Done<Gathered>],
+    pub(super) done: &'a [FinishedRange<Gathered>],
     pub(super) sum_key: CoinSumKey,
     /// Whether coins have the numbers of their leaves behind them.
     pub(super) numbered: bool,
@@ -85,19 +85,19 @@ struct BlockVerdict {
     bytes: u64,
     judged: Result<Judged, JudgeError>,
     /// What it does to the forest, where that is asked.
-    leaves: Option<BlockLeaves>,
+    leaves: Option<BlockLeafChange>,
 }
 
 /// A block whose scripts may be running.
 struct ScriptsPending {
     id: KnownBlock,
     judged: Judged,
-    leaves: Option<BlockLeaves>,
+    leaves: Option<BlockLeafChange>,
 }
 
 impl Prepared for BlockVerdict {
     fn memory_bytes(&self, block_bytes: u64) -> u64 {
-        let leaves = self.leaves.as_ref().map_or(0, BlockLeaves::memory_bytes);
+        let leaves = self.leaves.as_ref().map_or(0, BlockLeafChange::memory_bytes);
         leaves + self.judged.as_ref().map_or(0, |judged| judged.memory_bytes(block_bytes))
     }
 
@@ -109,21 +109,21 @@ impl Prepared for BlockVerdict {
 
 /// What blocks are judged by.
 struct WalkRules<'j> {
-    judge: &'j Judge<'j>,
+    judge: &'j BlockJudge<'j>,
     /// Outputs of blocks that were there before them.
     existed: &'j BTreeMap<Height, Vec<OutPoint>>,
     /// Up to where the forest has the blocks, where there is one.
     forest: Option<Height>,
 }
 
-impl Walk<'_> {
+impl JudgeWalk<'_> {
     /// Judges all blocks that were not yet, and gives them to who takes them.
     pub(super) fn judge(
         &self,
         judging: &mut Judging,
         mut takers: Takers<'_, '_>,
-    ) -> Result<Scripts, SyncError> {
-        let Work { request, dir, ref pool, .. } = *self.work;
+    ) -> Result<ScriptCounts, SyncError> {
+        let MergeWork { request, dir, ref pool, .. } = *self.work;
         request.env.observer.event(Event::Started(Phase::Connect));
         let from = judging.record.judged + 1;
         if from > 1 {
@@ -132,7 +132,7 @@ impl Walk<'_> {
         }
         let joined = judging.record.joined.clone();
         let answers = AnswersInTurn::open(self, joined.answers, from)?;
-        let judge = Judge {
+        let judge = BlockJudge {
             params: request.env.params,
             scripts: pool.as_ref(),
             sum_key: (takers.keeper.is_some() || dir.keeps_undo()).then_some(self.sum_key),
@@ -145,7 +145,7 @@ impl Walk<'_> {
             self.range(&rules, answers.take(range)?, walker, put)
         };
         let range = HeightRange::new(from, self.end + 1);
-        let (mut scripts, mut bytes) = (Scripts::default(), 0);
+        let (mut scripts, mut bytes) = (ScriptCounts::default(), 0);
         walk_in_order(&request.env, dir, (range, self.unseen, self.bare), &walk, |ahead| {
             (scripts, bytes) = self.take_all(ahead, judging, &mut takers)?;
             Ok(())
@@ -201,7 +201,7 @@ impl Walk<'_> {
         claims: &Claims<'_>,
         answers: &Answers<'_>,
     ) -> bool {
-        let Work { request, dir, ref checks, .. } = *self.work;
+        let MergeWork { request, dir, ref checks, .. } = *self.work;
         let wanted = rules.judge.sum_key.is_some() || rules.forest.is_some();
         !wanted
             && !checks.needed(height)
@@ -227,7 +227,7 @@ impl Walk<'_> {
         block: &SeenBlock<'_>,
         mut coins: Vec<&[u8]>,
     ) -> Option<BlockVerdict> {
-        let Work { dir, ref checks, .. } = *self.work;
+        let MergeWork { dir, ref checks, .. } = *self.work;
         let id = block.id();
         let existed = rules.existed.get(&id.height).map(Vec::as_slice).unwrap_or_default();
         let check_scripts = checks.needed(id.height);
@@ -240,7 +240,7 @@ impl Walk<'_> {
         let judged = rules.judge.block(block, &coins, existed, &context);
         let mut leaves = None;
         if judged.is_ok() && rules.forest.is_some_and(|height| id.height > height) {
-            leaves = Some(BlockLeaves::of(block, &numbered)?);
+            leaves = Some(BlockLeafChange::of(block, &numbered)?);
         }
         Some(BlockVerdict { id, bytes: block.view().raw().len() as u64, judged, leaves })
     }
@@ -250,10 +250,10 @@ impl Walk<'_> {
         ahead: &InOrder<BlockVerdict>,
         judging: &mut Judging,
         takers: &mut Takers<'_, '_>,
-    ) -> Result<(Scripts, u64), SyncError> {
-        let Work { request, dir, ref checks, .. } = *self.work;
+    ) -> Result<(ScriptCounts, u64), SyncError> {
+        let MergeWork { request, dir, ref checks, .. } = *self.work;
         let mut pending: VecDeque<ScriptsPending> = VecDeque::new();
-        let (mut scripts, mut progress) = (Scripts::default(), total(dir, 1..=self.end));
+        let (mut scripts, mut progress) = (ScriptCounts::default(), total(dir, 1..=self.end));
         for height in 1..=judging.record.judged {
             *(if checks.needed(height) { &mut scripts.run } else { &mut scripts.assumed }) += 1;
             progress.blocks += 1;
@@ -355,7 +355,7 @@ impl Walk<'_> {
 
     /// Why a block was not taken.
     fn refusal(&self, id: KnownBlock, error: JudgeError) -> SyncError {
-        let Work { request, dir, .. } = *self.work;
+        let MergeWork { request, dir, .. } = *self.work;
         refusal(&request.env, dir, (id, error), &|| ())
     }
 
@@ -392,10 +392,10 @@ pub fn refusal(
 fn told(
     env: &RunEnv<'_>,
     dir: &dyn ChainSource,
-    (id, refused): (KnownBlock, Refused),
+    (id, refused): (KnownBlock, RefusedBlock),
     alive: &(dyn Fn() + Sync),
 ) -> Result<ConnectError, SyncError> {
-    let (asked, below) = (Asked::of(&refused), HeightRange::new(1, id.height));
+    let (asked, below) = (AskedOutputs::of(&refused), HeightRange::new(1, id.height));
     let mut there = HashSet::new();
     if !asked.is_empty() && !below.is_empty() {
         let of = |block: CheckedBlock| {

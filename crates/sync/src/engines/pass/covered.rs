@@ -1,4 +1,4 @@
-//! [`Covered`]: which heights a partial result covers, and [`Seen`]: which blocks of a segment came.
+//! [`Covered`]: which heights a partial result covers, and [`SeenHeights`]: which blocks of a segment came.
 
 use apus_chain::{Height, HeightRange, Reader, write_compact_size};
 
@@ -95,12 +95,12 @@ pub(crate) enum Uncovered {
 
 /// The blocks of a segment, each of which is to come once.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct SeenHeights {
     range: HeightRange,
     seen: Vec<bool>,
 }
 
-impl Seen {
+impl SeenHeights {
     pub(crate) fn none_of(range: HeightRange) -> Self {
         Self { range, seen: vec![false; range.count() as usize] }
     }

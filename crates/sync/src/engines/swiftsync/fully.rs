@@ -10,7 +10,7 @@
 //! needs neither can tell.
 
 use super::{Partial, Segment, SegmentHints, SwiftSync, SwiftSyncError, Verdict};
-use crate::engines::mergesync::{Judge, JudgeError, SeenBlock};
+use crate::engines::mergesync::{BlockJudge, JudgeError, SeenBlock};
 use crate::engines::pass::{FinishedSegment, Pass, RunKind};
 use apus_chain::{
     BlockBytes, BlockHash, BlockUndo, Header, HeaderChain, Height, KnownBlock, Params, UndoCoin,
@@ -100,7 +100,7 @@ impl JudgeByUndo<'_> {
         let check_scripts = id.height > self.assumed;
         let context = ConnectContext { ancestry: self.chain, check_scripts };
         let (params, scripts) = (self.params, self.scripts.as_ref());
-        let judge = Judge { params, scripts, sum_key: None, bare: 0 };
+        let judge = BlockJudge { params, scripts, sum_key: None, bare: 0 };
         let seen = SeenBlock::checked(block);
         let judged = judge.block(&seen, coins, &[], &context);
         match judged.and_then(|judged| judged.wait()) {

@@ -31,7 +31,7 @@ mod writer;
 
 pub use block::{BlockElement, BlockHints, HintsDecoder, HintsEncoder, IndexSpace};
 pub use elias_fano::{BitOrder, OUTPUTS_PER_BLOCK_MAX, UnknownBitOrder};
-pub use error::{Fault, HintsError, HintsErrorKind};
+pub use error::{HintsError, HintsErrorKind, HintsFault};
 pub use file::{
     HintsFile, HintsInfo, HintsOptions, Layout, MAGIC as HINTS_MAGIC, VERSION as HINTS_VERSION,
 };

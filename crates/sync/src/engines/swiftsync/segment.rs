@@ -11,7 +11,7 @@ use super::{
     CoinbaseId, Finished, HintError, IndexHints, MISSING, PREMATURE, Partial, SegmentHints,
     SpentLater, SwiftSyncError,
 };
-use crate::engines::pass::Seen;
+use crate::engines::pass::SeenHeights;
 use apus_chain::{
     BlockBytes, CoinRef, Height, HeightRange, MuHashBatch, OutPoint, TxView, Txid, is_unspendable,
     write_utxo_element,
@@ -25,7 +25,7 @@ pub struct Segment {
     partial: Partial,
     hints: SegmentHints,
     /// None counts twice.
-    seen: Seen,
+    seen: SeenHeights,
     /// How many coins of a snapshot were found.
     found: usize,
     kept: SurvivorsSoFar,
@@ -61,7 +61,7 @@ impl Segment {
         let range = hints.range();
         Self {
             partial: Partial::new(range, zero),
-            seen: Seen::none_of(range),
+            seen: SeenHeights::none_of(range),
             found: 0,
             hints,
             kept: SurvivorsSoFar {

@@ -8,7 +8,7 @@ use super::open_hints::HintsProvider;
 use crate::engines::swiftsync::{CoinHints, SegmentHints};
 use crate::error::{InvalidError, IoError, StorageResult, SyncError};
 use crate::folder::at;
-use crate::taker::Taker;
+use crate::taker::BatchTaker;
 use crate::workdir::names::SPILL;
 use apus_chain::{Height, HeightRange, KnownBlock, Network, OutPoint};
 use apus_datadir::snapshot::{SnapshotCoin, SnapshotHeader, SnapshotReader};
@@ -29,7 +29,7 @@ fn stamp(file: &File, path: &Path) -> Result<(u64, i64, i64), SyncError> {
 /// A file whose pieces go to a taker as they are read.
 struct TeeReader<'f, 'scope> {
     file: &'f File,
-    to: Taker<'scope>,
+    to: BatchTaker<'scope>,
 }
 
 impl Read for TeeReader<'_, '_> {
@@ -72,7 +72,7 @@ pub(crate) struct SnapshotPass<'a> {
 }
 
 /// What a snapshot is read for.
-pub(crate) struct Wanted<'a> {
+pub(crate) struct SnapshotWanted<'a> {
     /// The block that it was of when its header was read.
     pub base: KnownBlock,
     /// Coins of blocks above the last of these are left out.
@@ -90,7 +90,7 @@ impl<'a> SnapshotHints<'a> {
     /// read.
     pub(crate) fn read(
         path: &Path,
-        wanted: &Wanted<'_>,
+        wanted: &SnapshotWanted<'_>,
         storage: &'a dyn Storage,
         go_on: &mut dyn FnMut(u64) -> Result<(), SyncError>,
     ) -> Result<SnapshotPass<'a>, SyncError> {
@@ -106,8 +106,8 @@ impl<'a> SnapshotHints<'a> {
                 Ok(())
             };
             let mut shown =
-                TeeReader { file: &file, to: Taker::new("hints-hash", scope, apart, hash)? };
-            let put = Taker::new("hints-put", scope, apart, |batch| spilling.take(batch))?;
+                TeeReader { file: &file, to: BatchTaker::new("hints-hash", scope, apart, hash)? };
+            let put = BatchTaker::new("hints-put", scope, apart, |batch| spilling.take(batch))?;
             let mut reader = SnapshotReader::new(&mut shown, None).map_err(named)?;
             read_coins(path, wanted, &mut reader, put, go_on)?;
             let read = (reader.header().base_hash, reader.offset());
@@ -147,9 +147,9 @@ const BATCH_COINS: usize = 4096;
 /// Reads all coins, and hands those of the segments on.
 fn read_coins<R: Read>(
     path: &Path,
-    wanted: &Wanted<'_>,
+    wanted: &SnapshotWanted<'_>,
     reader: &mut SnapshotReader<R>,
-    mut put: Taker<'_>,
+    mut put: BatchTaker<'_>,
     go_on: &mut dyn FnMut(u64) -> Result<(), SyncError>,
 ) -> Result<(), SyncError> {
     let named = |error| SyncError::Snapshot { file: path.display().to_string(), error };
@@ -196,7 +196,7 @@ struct Spilling<'a> {
 }
 
 impl<'a> Spilling<'a> {
-    fn new(storage: &'a dyn Storage, wanted: &Wanted<'_>) -> Self {
+    fn new(storage: &'a dyn Storage, wanted: &SnapshotWanted<'_>) -> Self {
         let segments = wanted.segments;
         let mut segment_of = Vec::new();
         for (at, segment) in (0..).zip(segments) {
@@ -337,7 +337,7 @@ mod tests {
             let file = File::options().write(true).open(&path).unwrap();
             file.set_modified(UNIX_EPOCH + Duration::from_secs(1)).unwrap();
             let (storage, segments) = (CrashStorage::new(), [HeightRange::new(1, 316)]);
-            let wanted = Wanted { base, segments: &segments, memory_bytes: 0, threads };
+            let wanted = SnapshotWanted { base, segments: &segments, memory_bytes: 0, threads };
             let read = SnapshotHints::read(&path, &wanted, &storage, &mut |_| {
                 if touch {
                     std::fs::write(&path, &bytes).unwrap();
@@ -382,7 +382,8 @@ mod tests {
                 assert_eq!(hints.segment(range).unwrap(), own);
             }
         };
-        let wanted = |threads| Wanted { base, segments: &segments, memory_bytes: 0, threads };
+        let wanted =
+            |threads| SnapshotWanted { base, segments: &segments, memory_bytes: 0, threads };
         for threads in [1, 2] {
             let (storage, wanted) = (CrashStorage::new(), wanted(threads));
             let read = SnapshotHints::read(Path::new(fixture), &wanted, &storage, &mut |_| Ok(()));

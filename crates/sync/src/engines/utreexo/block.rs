@@ -3,8 +3,8 @@
 //! Proofs come first. What is said of a block that breaks a rule is then said of coins that are in the forest
 //! with which its range began.
 
-use super::coins::{BlockCoins, Reading};
-use super::{ProofReader, Segment, Utreexo, UtreexoError, known};
+use super::coins::{BlockCoins, EntryReading};
+use super::{ProofReader, ProvenError, Segment, Utreexo, known};
 use crate::engines::bip30::CoinbaseId;
 use apus_chain::{BlockBytes, CoinRef, KnownBlock, TxView};
 use apus_engine::coin::CoinBytes;
@@ -17,13 +17,13 @@ use core::ops::Range;
 use std::sync::Arc;
 
 /// What is used anew for each block.
-pub(super) struct Scratch {
+pub(super) struct BlockScratch {
     entry: Vec<u8>,
     hashes: Vec<NodeHash>,
     table: TxTable,
 }
 
-impl Default for Scratch {
+impl Default for BlockScratch {
     fn default() -> Self {
         Self { entry: Vec::new(), hashes: Vec::new(), table: TxTable::new(0) }
     }
@@ -35,19 +35,19 @@ impl Utreexo<'_> {
         &self,
         segment: &mut Segment<'_>,
         block: &BlockBytes<'_>,
-    ) -> Result<(), UtreexoError> {
+    ) -> Result<(), ProvenError> {
         let id = known(block);
         let Segment { range, roots, partial, scratch, .. } = segment;
-        let Scratch { entry, hashes, table } = scratch;
-        let not_there = |what| UtreexoError::NotThere { block: id, what };
+        let BlockScratch { entry, hashes, table } = scratch;
+        let not_there = |what| ProvenError::NotThere { block: id, what };
         range.reader.read(&id, entry).map_err(not_there)?;
         let reader = &range.reader;
-        let of_no_use = |error| UtreexoError::Entry {
+        let of_no_use = |error| ProvenError::Entry {
             block: id,
             origin: reader.origin(),
             error: Box::new(error),
         };
-        let reading = Reading { params: self.params, chain: self.chain, block, table };
+        let reading = EntryReading { params: self.params, chain: self.chain, block, table };
         let (proof, coins) = BlockCoins::read(entry, reading).map_err(of_no_use)?;
         let (leaves, deleted) = coins.leaves(self.chain);
         hashes.clear();
@@ -77,8 +77,8 @@ impl Utreexo<'_> {
         id: KnownBlock,
         coins: &[CoinRef<'_>],
         reader: &dyn ProofReader,
-    ) -> Result<(), UtreexoError> {
-        let refused = |error| UtreexoError::Refused {
+    ) -> Result<(), ProvenError> {
+        let refused = |error| ProvenError::Refused {
             block: id,
             origin: reader.origin(),
             error: Box::new(error),
@@ -106,7 +106,7 @@ impl Utreexo<'_> {
         };
         Err(match ConnectError::of_script(block.view(), &failure) {
             Some(error) => refused(error),
-            None => UtreexoError::Script { block: id, what: failure.reason() },
+            None => ProvenError::Script { block: id, what: failure.reason() },
         })
     }
 }

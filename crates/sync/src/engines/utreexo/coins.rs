@@ -109,7 +109,7 @@ pub(super) struct BlockCoins<'b> {
 }
 
 /// What a block is read with.
-pub(super) struct Reading<'a, 'b> {
+pub(super) struct EntryReading<'a, 'b> {
     pub(super) params: &'a Params,
     pub(super) chain: &'a HeaderChain,
     pub(super) block: &'a BlockBytes<'b>,
@@ -121,7 +121,7 @@ impl<'b> BlockCoins<'b> {
     /// Reads an entry.
     pub(super) fn read(
         entry: &'b [u8],
-        reading: Reading<'_, 'b>,
+        reading: EntryReading<'_, 'b>,
     ) -> Result<(Proof, Self), EntryError> {
         let mut reader = Reader::new(entry);
         let proof = Proof::read(&mut reader)?;
@@ -176,7 +176,7 @@ impl<'b> BlockCoins<'b> {
 
 /// The way over a block and its leaves.
 struct InputWalk<'a, 'b> {
-    reading: Reading<'a, 'b>,
+    reading: EntryReading<'a, 'b>,
     reader: Reader<'b>,
     /// How many leaves there are.
     count: usize,
@@ -247,7 +247,7 @@ impl<'b> InputWalk<'_, 'b> {
 
     fn leaf(&mut self, spender: &Spender<'_>) -> Result<CompactLeaf<'b>, LeafFault> {
         let leaf = CompactLeaf::read(&mut self.reader, spender)?;
-        let Reading { params, chain, block, .. } = &self.reading;
+        let EntryReading { params, chain, block, .. } = &self.reading;
         let height = leaf.height;
         let below = (1..block.height()).contains(&height);
         let made_by = chain.hash(height).filter(|_| below).ok_or(LeafFault::Height { height })?;

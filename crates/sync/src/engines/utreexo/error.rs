@@ -1,14 +1,14 @@
-//! [`UtreexoError`]: why a range or a whole run failed.
+//! [`ProvenError`]: why a range or a whole run failed.
 
 use super::coins::EntryError;
-use super::partial::{MergeError, RootsDiffer};
+use super::partial::{ProvenMergeError, RootsDiffer};
 use apus_chain::{Height, HeightRange, KnownBlock, Txid};
 use apus_engine::connect::ConnectError;
 use apus_engine::script::NoInterpreter;
 
 /// Why a range or a whole run failed.
 #[derive(Debug, thiserror::Error)]
-pub enum UtreexoError {
+pub enum ProvenError {
     /// A block came out of order or does not belong to the range: a mistake of the caller's.
     #[error("block {0} is not the one that this range waits for")]
     Unexpected(Height),
@@ -61,7 +61,7 @@ pub enum UtreexoError {
     },
     /// Ranges do not fit together.
     #[error(transparent)]
-    Merge(#[from] MergeError),
+    Merge(#[from] ProvenMergeError),
     /// The first range does not begin at the beginning.
     #[error(
         "the proofs of block 1 are of no use: they begin with a forest of {leaves} leaves, and before block 1 there \

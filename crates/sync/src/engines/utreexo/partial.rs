@@ -10,7 +10,7 @@ use apus_utreexo::{NodeHash, Roots};
 
 /// Sums over coins.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CoinSums {
+pub struct AmountSums {
     /// Coins.
     pub coins: u64,
     /// Their amounts in satoshi.
@@ -19,7 +19,7 @@ pub struct CoinSums {
     pub bogosize: u64,
 }
 
-impl CoinSums {
+impl AmountSums {
     pub(super) fn add_coin(&mut self, coin: CoinRef<'_>) {
         let amount = u128::from(coin.amount);
         self.add(&Self { coins: 1, amount, bogosize: bogosize(coin.script.len()) });
@@ -92,7 +92,7 @@ impl RootsDiffer {
 
 /// Why two parts do not fit together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum MergeError {
+pub enum ProvenMergeError {
     /// Some heights are in both.
     #[error("both parts cover height {0}")]
     Overlap(Height),
@@ -118,9 +118,9 @@ pub struct Partial {
     /// The roots before and after each range that is covered.
     roots: Vec<(Roots, Roots)>,
     /// Coins that blocks make and do not spend themselves.
-    pub(super) made: CoinSums,
+    pub(super) made: AmountSums,
     /// Coins that blocks spend and do not make themselves.
-    pub(super) spent: CoinSums,
+    pub(super) spent: AmountSums,
     /// Coinbases that must be unique (BIP-30), ascending.
     coinbases: Vec<CoinbaseId>,
 }
@@ -157,12 +157,12 @@ impl Partial {
     }
 
     /// The coins that are left, where all blocks are covered.
-    pub(super) fn coins(&self) -> CoinSums {
+    pub(super) fn coins(&self) -> AmountSums {
         self.made.minus(&self.spent)
     }
 
     /// The roots of both parts, by range, those of neighbours joined.
-    fn join(&self, other: &Self) -> Result<Vec<(Roots, Roots)>, MergeError> {
+    fn join(&self, other: &Self) -> Result<Vec<(Roots, Roots)>, ProvenMergeError> {
         let parts = [self, other].into_iter();
         let ranges = parts.flat_map(|part| part.covered.ranges().iter().zip(&part.roots));
         let mut ranges: Vec<(&HeightRange, &(Roots, Roots))> = ranges.collect();
@@ -173,7 +173,7 @@ impl Partial {
             match joined.last_mut() {
                 Some(last) if end == Some(range.start) && last.1 != *before => {
                     let differ = RootsDiffer::between(before, &last.1);
-                    return Err(MergeError::Roots { height: range.start, differ });
+                    return Err(ProvenMergeError::Roots { height: range.start, differ });
                 }
                 Some(last) if end == Some(range.start) => last.1 = after.clone(),
                 _ => joined.push((before.clone(), after.clone())),
@@ -185,15 +185,15 @@ impl Partial {
 }
 
 impl PartialResult for Partial {
-    type MergeError = MergeError;
+    type MergeError = ProvenMergeError;
 
     fn ranges(&self) -> &[HeightRange] {
         self.covered.ranges()
     }
 
-    fn merge(&mut self, other: &Self) -> Result<(), MergeError> {
+    fn merge(&mut self, other: &Self) -> Result<(), ProvenMergeError> {
         let mut covered = self.covered.clone();
-        covered.add(&other.covered).map_err(MergeError::Overlap)?;
+        covered.add(&other.covered).map_err(ProvenMergeError::Overlap)?;
         self.roots = self.join(other)?;
         self.covered = covered;
         self.counts.add(&other.counts);
@@ -221,7 +221,7 @@ impl PartialResult for Partial {
 
     fn read(reader: &mut Reader<'_>) -> Option<Self> {
         let (covered, counts) = (Covered::read(reader)?, Counts::read(reader)?);
-        let (made, spent) = (CoinSums::read(reader)?, CoinSums::read(reader)?);
+        let (made, spent) = (AmountSums::read(reader)?, AmountSums::read(reader)?);
         let mut roots = Vec::new();
         for _ in covered.ranges() {
             roots.push((read_roots(reader)?, read_roots(reader)?));

@@ -13,8 +13,8 @@
 //!
 //! No set of coins is kept. How many there are, and how much they hold, follows from what was made and spent.
 
-use super::block::Scratch;
-use super::{CoinSums, Partial, ProofRange, RootsDiffer, UtreexoError};
+use super::block::BlockScratch;
+use super::{AmountSums, Partial, ProofRange, ProvenError, RootsDiffer};
 use crate::engines::bip30::{Bip30, first_repeated};
 use crate::engines::pass::{Counts, FinishedSegment, Pass, RunKind, Uncovered};
 use apus_chain::{BlockBytes, HeaderChain, Height, HeightRange, KnownBlock, Params};
@@ -39,7 +39,7 @@ pub struct Segment<'a> {
     /// The next block.
     pub(super) next: Height,
     pub(super) partial: Partial,
-    pub(super) scratch: Scratch,
+    pub(super) scratch: BlockScratch,
 }
 
 /// All blocks are valid.
@@ -48,7 +48,7 @@ pub struct Verdict {
     /// How much was processed.
     pub counts: Counts,
     /// The coins that are left.
-    pub coins: CoinSums,
+    pub coins: AmountSums,
     /// The forest after the last block.
     pub roots: Roots,
 }
@@ -71,39 +71,39 @@ impl<'a> Pass for Utreexo<'a> {
     type Segment = Segment<'a>;
     type Partial = Partial;
     type Verdict = Verdict;
-    type Error = UtreexoError;
+    type Error = ProvenError;
 
     const RUNS: &'static [RunKind] = &[];
     const BLOCKS_ASCEND: bool = true;
 
-    fn begin(&self, range: ProofRange<'a>) -> Result<Segment<'a>, UtreexoError> {
+    fn begin(&self, range: ProofRange<'a>) -> Result<Segment<'a>, ProvenError> {
         let roots = range.before.clone();
         let partial = Partial::of(range.heights, roots.clone());
-        let (next, scratch) = (range.heights.start, Scratch::default());
+        let (next, scratch) = (range.heights.start, BlockScratch::default());
         Ok(Segment { range, roots, next, partial, scratch })
     }
 
-    fn block(&self, segment: &mut Segment<'a>, block: &BlockBytes<'_>) -> Result<(), UtreexoError> {
+    fn block(&self, segment: &mut Segment<'a>, block: &BlockBytes<'_>) -> Result<(), ProvenError> {
         let height = block.height();
         if height != segment.next || !segment.range.heights.contains(height) {
-            return Err(UtreexoError::Unexpected(height));
+            return Err(ProvenError::Unexpected(height));
         }
         self.judge(segment, block)?;
         segment.next = height + 1;
         Ok(())
     }
 
-    fn finish(&self, segment: Segment<'a>) -> Result<FinishedSegment<Partial>, UtreexoError> {
+    fn finish(&self, segment: Segment<'a>) -> Result<FinishedSegment<Partial>, ProvenError> {
         let Segment { range, roots, next, mut partial, .. } = segment;
         let heights = range.heights;
         if next < heights.end {
             let missing = HeightRange::new(next, heights.end);
-            return Err(UtreexoError::Incomplete { missing, stop: heights.end - 1 });
+            return Err(ProvenError::Incomplete { missing, stop: heights.end - 1 });
         }
         if roots != range.after {
             let differ = RootsDiffer::between(&roots, &range.after);
             let origin = range.reader.origin();
-            return Err(UtreexoError::After { range: heights, origin, differ });
+            return Err(ProvenError::After { range: heights, origin, differ });
         }
         partial.end_with(roots);
         Ok(FinishedSegment { partial, runs: Vec::new() })
@@ -113,19 +113,19 @@ impl<'a> Pass for Utreexo<'a> {
         Partial::default()
     }
 
-    fn conclude(&self, whole: &Partial, stop: Height) -> Result<Verdict, UtreexoError> {
+    fn conclude(&self, whole: &Partial, stop: Height) -> Result<Verdict, ProvenError> {
         whole.expect_up_to(stop).map_err(|difference| match difference {
-            Uncovered::Missing(missing) => UtreexoError::Incomplete { missing, stop },
-            Uncovered::Surplus(surplus) => UtreexoError::Surplus { surplus, stop },
+            Uncovered::Missing(missing) => ProvenError::Incomplete { missing, stop },
+            Uncovered::Surplus(surplus) => ProvenError::Surplus { surplus, stop },
         })?;
         // One range is left, unless there are no blocks at all.
         let (before, roots) = whole.ends().unwrap_or_default();
         if before != Roots::default() {
-            return Err(UtreexoError::Before { leaves: before.leaves() });
+            return Err(ProvenError::Before { leaves: before.leaves() });
         }
         if let Some((first, second)) = first_repeated(whole.coinbases()) {
             let (txid, first, second) = (first.txid, first.height, second.height);
-            return Err(UtreexoError::DuplicateCoinbase { txid, first, second });
+            return Err(ProvenError::DuplicateCoinbase { txid, first, second });
         }
         Ok(Verdict { counts: whole.counts, coins: whole.coins(), roots })
     }

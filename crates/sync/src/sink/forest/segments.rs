@@ -1,17 +1,17 @@
-//! [`SegmentLeaves`]: leaves that segments hashed, of which each tells how many it adds and which survive.
+//! [`StoredLeaves`]: leaves that segments hashed, of which each tells how many it adds and which survive.
 //!
 //! Where a segment's first leaf lies follows from the numbers of those below it; from then on segments are
 //! independent.
 
-use super::{Growing, Parts, Sprout};
+use super::{ForestParts, Growing, Sprout};
 use crate::engines::pass::RunKind;
 use crate::engines::swiftsync::Partial;
 use crate::error::{IoError, SyncError};
-use crate::workdir::{Done, RunInfo, Workdir};
+use crate::workdir::{FinishedRange, RunInfo, Workdir};
 use apus_utreexo::{Fragment, LiveLeaf, read_live};
 
 /// See the module.
-pub struct SegmentLeaves<'w> {
+pub struct StoredLeaves<'w> {
     workdir: &'w Workdir<'w>,
     /// By ascending height.
     segments: Vec<LeafSegment>,
@@ -27,13 +27,13 @@ struct LeafSegment {
     run: RunInfo,
 }
 
-impl<'w> SegmentLeaves<'w> {
+impl<'w> StoredLeaves<'w> {
     /// Those of all segments.
-    pub fn of(workdir: &'w Workdir<'w>, done: &[Done<Partial>]) -> Self {
-        let mut done: Vec<&Done<Partial>> = done.iter().collect();
+    pub fn of(workdir: &'w Workdir<'w>, done: &[FinishedRange<Partial>]) -> Self {
+        let mut done: Vec<&FinishedRange<Partial>> = done.iter().collect();
         done.sort_unstable_by_key(|done| done.range.start);
         let mut next = 0u64;
-        let leaves = |done: &Done<Partial>| {
+        let leaves = |done: &FinishedRange<Partial>| {
             let (run, first, count) =
                 (done.run(RunKind::Leaves)?.clone(), next, done.partial.leaves);
             next = next.saturating_add(count);
@@ -44,7 +44,7 @@ impl<'w> SegmentLeaves<'w> {
     }
 }
 
-impl Parts for SegmentLeaves<'_> {
+impl ForestParts for StoredLeaves<'_> {
     fn count(&self) -> usize {
         self.segments.len()
     }

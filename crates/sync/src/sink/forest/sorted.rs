@@ -2,11 +2,11 @@
 //!
 //! Places are divided into parts by what the runs' sections hold, and each part is a merge of its own.
 
-use super::{Growing, Parts, Sprout};
+use super::{ForestParts, Growing, Sprout};
 use crate::error::{IoError, SyncError};
 use crate::progress::stop_if_interrupted;
 use crate::request::RunEnv;
-use crate::runs::{KeyRange, Leaves, MergeBudget, Merging, Runs, divide};
+use crate::runs::{KeyRange, LeavesForm, MergeBudget, Merging, Runs, divide};
 use crate::workdir::RunInfo;
 use apus_chain::Reader;
 use apus_utreexo::{Fragment, LiveLeaf, NodeHash};
@@ -19,7 +19,7 @@ const PART_BYTES_MIN: u64 = 1 << 20;
 
 /// See the module.
 pub struct SortedLeaves<'r> {
-    runs: Runs<'r, Leaves>,
+    runs: Runs<'r, LeavesForm>,
     parts: Vec<KeyRange>,
     bytes: u64,
     /// How many leaves there are in all, deleted ones included.
@@ -51,7 +51,7 @@ impl<'r> SortedLeaves<'r> {
     }
 }
 
-impl Parts for SortedLeaves<'_> {
+impl ForestParts for SortedLeaves<'_> {
     fn count(&self) -> usize {
         self.parts.len()
     }
@@ -63,7 +63,7 @@ impl Parts for SortedLeaves<'_> {
     fn fragment(&self, part: usize, growing: &Growing<'_>) -> Result<Fragment, SyncError> {
         let keys = self.parts[part];
         let mut sprout = Sprout::new(growing, keys.from)?;
-        let mut merging: Merging<'_, Leaves> = self.runs.part(keys)?;
+        let mut merging: Merging<'_, LeavesForm> = self.runs.part(keys)?;
         let mut bytes = 0;
         merging.next()?;
         while let Some(record) = merging.current() {

@@ -1,8 +1,8 @@
-//! [`Finding`]: headers and places while they are found, and the chain that they settle on.
+//! [`BlockFinder`]: headers and places while they are found, and the chain that they settle on.
 
 use super::describe;
 use super::ways_back::{WaysBack, branches};
-use crate::error::{Gap, InvalidBlock, SourceError, Stretch};
+use crate::error::{ChainGap, GapStretch, InvalidBlock, SourceError};
 use crate::progress::{Event, Observer, Phase, Progress};
 use apus_chain::{ANY_TIME, BlockHash, Header, HeaderChain, HeaderId, HeaderTree, Height, Params};
 use apus_datadir::{BlockFile, BlockFiles, BlockLocation, ScanSummary};
@@ -14,13 +14,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const TOLD: usize = 3;
 
 /// Headers and the places of their blocks.
-pub(super) struct Finding<'a> {
+pub(super) struct BlockFinder<'a> {
     files: &'a BlockFiles,
     tree: HeaderTree,
     /// First place of each header, by its id in the tree.
     places: Vec<Option<BlockLocation>>,
     copies: HashMap<usize, Vec<BlockLocation>>,
-    gap: Gap,
+    gap: ChainGap,
     /// Where blocks of Bitcoin Knots' own proof of work lie.
     knots: HashSet<(u32, u64)>,
     /// Blocks that are taken for missing.
@@ -37,10 +37,10 @@ pub(super) struct Settled {
     /// The place of each block that is on another chain, all of whose ancestors are there.
     pub(super) beside: HashMap<BlockHash, BlockLocation>,
     pub(super) ways_back: WaysBack,
-    pub(super) gap: Gap,
+    pub(super) gap: ChainGap,
 }
 
-impl<'a> Finding<'a> {
+impl<'a> BlockFinder<'a> {
     pub(super) fn new(files: &'a BlockFiles, params: &Params, invalid: &'a [InvalidBlock]) -> Self {
         // Whoever takes the chain compares it with the clock: to leave blocks out for their times would hide that the
         // clock is wrong.
@@ -49,7 +49,7 @@ impl<'a> Finding<'a> {
         // lies on this disk.
         tree.set_orphans_max(usize::MAX);
         let invalid = invalid.iter().map(|invalid| (invalid.block.hash, invalid)).collect();
-        let (places, copies, gap) = (Vec::new(), HashMap::new(), Gap::default());
+        let (places, copies, gap) = (Vec::new(), HashMap::new(), ChainGap::default());
         Self { files, tree, places, copies, gap, knots: HashSet::new(), invalid }
     }
 
@@ -160,13 +160,13 @@ impl<'a> Finding<'a> {
         let is_above = |height: &Height| *height > chain.tip_height();
         gap.headers = gap.headers.filter(is_above);
         if !gap.absent.highest.is_some_and(|height| is_above(&height)) {
-            gap.absent = Stretch::default();
+            gap.absent = GapStretch::default();
         }
         gap.orphans = tree.orphans_count();
         let mut missing: Vec<BlockHash> =
             tree.missing_parents().filter(|hash| !invalid.contains_key(hash)).copied().collect();
         gap.unjoined = missing.iter().map(|hash| tree.orphans_above(hash)).sum();
-        gap.files = Gap::between(files.files()).files;
+        gap.files = ChainGap::between(files.files()).files;
         missing.sort_unstable();
         gap.missing_count = missing.len();
         missing.truncate(TOLD);

@@ -9,7 +9,7 @@
 //! The index leaves out how long blocks are. The distance to the next block in the file bounds it,
 //! and the record's own size, four bytes before the block, is read along with the block.
 
-use super::finding::Finding;
+use super::finding::BlockFinder;
 use crate::error::SourceError;
 use crate::progress::Observer;
 use apus_chain::Height;
@@ -39,7 +39,7 @@ pub(super) enum Unusable {
 /// Puts the headers and places of all stored blocks into `finding`.
 pub(super) fn find(
     files: &BlockFiles,
-    finding: &mut Finding<'_>,
+    finding: &mut BlockFinder<'_>,
     observer: &dyn Observer,
     interrupt: &AtomicBool,
 ) -> Result<Result<(), Unusable>, SourceError> {
@@ -62,14 +62,17 @@ pub(super) fn find(
 /// data of. All ancestors of such a block are such blocks.
 pub(super) fn find_connected(
     files: &BlockFiles,
-    finding: &mut Finding<'_>,
+    finding: &mut BlockFinder<'_>,
 ) -> Result<(), IndexError> {
     let rooms = rooms(files, finding)?;
     headers(files, &rooms, &is_connected, finding)
 }
 
 /// Puts the headers and places of all stored blocks into `finding`, as the index has them.
-pub(super) fn find_stated(files: &BlockFiles, finding: &mut Finding<'_>) -> Result<(), IndexError> {
+pub(super) fn find_stated(
+    files: &BlockFiles,
+    finding: &mut BlockFinder<'_>,
+) -> Result<(), IndexError> {
     let rooms = rooms(files, finding)?;
     headers(files, &rooms, &|_| true, finding)
 }
@@ -102,7 +105,7 @@ fn is_connected(entry: &IndexEntry) -> bool {
 /// Where blocks begin, ascending, for each file that is there. What else the index tells of is noted in `finding`.
 fn rooms(
     files: &BlockFiles,
-    finding: &mut Finding<'_>,
+    finding: &mut BlockFinder<'_>,
 ) -> Result<HashMap<u32, Vec<u32>>, IndexError> {
     let mut starts: HashMap<u32, Vec<u32>> = HashMap::new();
     read_index(files.home(), &mut |entry| {
@@ -134,7 +137,7 @@ fn headers(
     files: &BlockFiles,
     rooms: &HashMap<u32, Vec<u32>>,
     wanted: &dyn Fn(&IndexEntry) -> bool,
-    finding: &mut Finding<'_>,
+    finding: &mut BlockFinder<'_>,
 ) -> Result<(), IndexError> {
     // A chain of as many blocks as there are entries is the highest that there can be.
     let blocks: usize = rooms.values().map(Vec::len).sum();

@@ -4,7 +4,7 @@
 //! have some of the blocks only. Those that lack are missed when they are wanted.
 
 use super::{BlocksDir, UseIndex, WaysBack, has_index};
-use crate::error::{Gap, SourceError};
+use crate::error::{ChainGap, SourceError};
 use crate::progress::{Observer, Silent};
 use apus_chain::{BlockHash, HeaderChain, Height, Params};
 use apus_datadir::{BlockFiles, BlockLocation};
@@ -74,7 +74,7 @@ impl BlocksDir {
             beside: HashMap::new(),
             ways_back: WaysBack::default(),
             from_index: false,
-            gap: Gap::default(),
+            gap: ChainGap::default(),
             copies_will_do: true,
             buffer_bytes: 4 << 20,
             rescan: OnceLock::new(),

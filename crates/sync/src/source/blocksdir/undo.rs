@@ -6,7 +6,7 @@ use super::BlocksDir;
 use crate::engines::swiftsync::{UndoReader, UndoSource};
 use crate::error::{SourceError, SyncError};
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
-use crate::source::{BlockSource, Search, Taken};
+use crate::source::{BlockSource, SearchOptions, Taken};
 use crate::warning::Warning;
 use apus_chain::{BlockHash, BlockLayout, BlockUndo, BlockView, Height, HeightRange};
 use apus_datadir::{IndexEntry, RevError, UndoFiles, has_undo_file, read_index};
@@ -59,7 +59,7 @@ impl BlocksDir {
     pub(super) fn found_undo(
         &self,
         last: Height,
-        search: &Search<'_>,
+        search: &SearchOptions<'_>,
     ) -> Result<Option<UndoPlaces>, SyncError> {
         let mut blocks: BTreeMap<u32, Vec<Height>> = BTreeMap::new();
         for height in 1..=last {
@@ -132,7 +132,7 @@ type FileBlocks = [(u32, Vec<Height>)];
 /// A search for the undo data of blocks.
 struct UndoSearch<'a> {
     dir: &'a BlocksDir,
-    search: &'a Search<'a>,
+    search: &'a SearchOptions<'a>,
     blocks: &'a FileBlocks,
     /// The file to look through next.
     next: AtomicUsize,
@@ -152,7 +152,7 @@ struct FoundUndo {
 impl<'a> UndoSearch<'a> {
     fn new(
         dir: &'a BlocksDir,
-        search: &'a Search<'a>,
+        search: &'a SearchOptions<'a>,
         blocks: &'a FileBlocks,
         last: Height,
     ) -> Self {

@@ -1,9 +1,9 @@
 //! [`PeersChain`]: a chain of headers whose blocks come from peers.
 
-use super::choice::Way;
-use super::kept::Keeping;
+use super::choice::ChainWay;
+use super::kept::BlockKeeping;
 use super::{LOOK, Peers, weights};
-use crate::error::{Gap, SourceError, SyncError};
+use crate::error::{ChainGap, SourceError, SyncError};
 use crate::source::blocksdir::BlockHead;
 use crate::source::{BlockFetcher, BlockSource, ChainSource, KeptWhole, Taken, ranges};
 use apus_chain::{BlockHash, BlockLayout, HEADER_SIZE, HeaderChain, Height, HeightRange, Reader};
@@ -39,7 +39,7 @@ const RECENT_BLOCKS: Height = 288;
 pub struct PeersChain<'p> {
     peers: &'p Peers<'p>,
     chain: Arc<HeaderChain>,
-    gap: Gap,
+    gap: ChainGap,
     interrupt: &'p AtomicBool,
     /// Whether the run can go on with another chain.
     may_be_left: AtomicBool,
@@ -74,7 +74,7 @@ impl<'p> PeersChain<'p> {
         Ok(Self {
             peers,
             chain,
-            gap: Gap::default(),
+            gap: ChainGap::default(),
             interrupt,
             may_be_left: AtomicBool::new(false),
             follows: AtomicBool::new(false),
@@ -109,8 +109,8 @@ impl<'p> PeersChain<'p> {
             let follows = self.follows.load(Ordering::Relaxed);
             let way = self.peers.way_around(&self.chain, &hash, follows);
             let long_enough = match way {
-                Some(Way::Better(_)) => true,
-                Some(Way::Other(_) | Way::Back(_)) => withheld,
+                Some(ChainWay::Better(_)) => true,
+                Some(ChainWay::Other(_) | ChainWay::Back(_)) => withheld,
                 None => false,
             };
             waiting.left = long_enough.then_some((height, hash));
@@ -215,7 +215,7 @@ impl ChainSource for PeersChain<'_> {
         &self.chain
     }
 
-    fn gap(&self) -> &Gap {
+    fn gap(&self) -> &ChainGap {
         &self.gap
     }
 
@@ -337,7 +337,7 @@ impl PeersFetcher<'_> {
     /// Gives the blocks that are kept, and tells which are not.
     fn kept(
         &self,
-        kept: &Keeping,
+        kept: &BlockKeeping,
         want: HeightRange,
         each: &mut dyn FnMut(Height, &[u8]) -> Taken,
     ) -> Result<Option<Vec<HeightRange>>, SourceError> {

@@ -93,7 +93,7 @@ impl Choice {
 
 /// Which way there is around a block.
 #[derive(Debug, Clone)]
-pub(super) enum Way {
+pub(super) enum ChainWay {
     /// A chain with more work than the one that has the block.
     Better(BestHeader),
     /// One with as much or less.
@@ -146,7 +146,7 @@ impl<'a> Peers<'a> {
         chain: &HeaderChain,
         block: &BlockHash,
         follow: bool,
-    ) -> Option<Way> {
+    ) -> Option<ChainWay> {
         let choice = self.choice();
         let mut avoided = choice.avoided(Instant::now());
         avoided.push(*block);
@@ -158,14 +158,14 @@ impl<'a> Peers<'a> {
         if let Some(best) = best
             && best.chain_work > chain.chain_work()
         {
-            return Some(Way::Better(best));
+            return Some(ChainWay::Better(best));
         }
         let anywhere = follow && reached.is_some();
         let better =
             best.filter(|best| reached.as_ref().is_none_or(|it| best.chain_work > it.chain_work()));
         let (way, work) = match (better, reached) {
-            (Some(best), _) => (Way::Other(best), best.chain_work),
-            (None, Some(reached)) => (Way::Back(Arc::clone(&reached)), reached.chain_work()),
+            (Some(best), _) => (ChainWay::Other(best), best.chain_work),
+            (None, Some(reached)) => (ChainWay::Back(Arc::clone(&reached)), reached.chain_work()),
             (None, None) => return None,
         };
         (anywhere || !self.is_far_behind(chain, work)).then_some(way)
@@ -204,8 +204,10 @@ impl<'a> Peers<'a> {
         }
         loop {
             let other = match self.way_around(chain, &hash, follow) {
-                Some(Way::Better(best) | Way::Other(best)) => self.network.chain_to(&best.hash),
-                Some(Way::Back(chain)) => {
+                Some(ChainWay::Better(best) | ChainWay::Other(best)) => {
+                    self.network.chain_to(&best.hash)
+                }
+                Some(ChainWay::Back(chain)) => {
                     let allowed = self.disputed(&chain).is_ok();
                     return allowed.then(|| self.settled_on(chain, interrupt)).transpose();
                 }

@@ -28,14 +28,14 @@ pub struct KeptFolder {
 
 /// An open [`KeptFolder`].
 #[derive(Debug)]
-pub(super) struct Keeping {
+pub(super) struct BlockKeeping {
     blocks: BlockStore,
     index: PathBuf,
     /// No other run writes there meanwhile. There until the index is.
     draft: Mutex<Option<FolderDraft>>,
 }
 
-impl Keeping {
+impl BlockKeeping {
     pub(super) fn open(place: &KeptFolder, params: &Params) -> Result<Arc<Self>, SyncError> {
         let draft = place.datadir.as_ref().map(|output| match place.log.exists() {
             true => FolderDraft::find_or_begin(output),
@@ -100,7 +100,7 @@ impl Keeping {
     }
 }
 
-impl BlockProvider for Keeping {
+impl BlockProvider for BlockKeeping {
     fn block(&self, hash: &BlockHash) -> Option<Vec<u8>> {
         self.blocks.read(hash).ok().flatten()
     }

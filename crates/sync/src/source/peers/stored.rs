@@ -17,13 +17,13 @@ fn name(number: u32) -> String {
 }
 
 /// What an earlier start left.
-pub(super) struct Stored {
+pub(super) struct StoredHeads {
     pub(super) headers: Vec<[u8; 80]>,
     pub(super) next_file: u32,
 }
 
 /// Reads all files.
-pub(super) fn read(storage: &dyn Storage, network: Network) -> Result<Stored, SyncError> {
+pub(super) fn read(storage: &dyn Storage, network: Network) -> Result<StoredHeads, SyncError> {
     let mut headers = Vec::new();
     let names = storage.names().at(storage, "")?;
     let files: Vec<&String> = names.iter().filter(|name| number_of(name).is_some()).collect();
@@ -41,7 +41,7 @@ pub(super) fn read(storage: &dyn Storage, network: Network) -> Result<Stored, Sy
         }
         next_file += 1;
     }
-    Ok(Stored { headers, next_file })
+    Ok(StoredHeads { headers, next_file })
 }
 
 /// Gives all headers that read well to `each`.

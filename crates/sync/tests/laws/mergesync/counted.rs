@@ -2,7 +2,7 @@
 
 use crate::swiftsync::harness::{Chain, hash_of, outpoint_of};
 use apus_chain::{CoinRef, Height, HeightRange, OutPoint, Reader, read_coin_strict};
-use apus_sync::engines::mergesync::{BlockLeaves, SpentLeaf};
+use apus_sync::engines::mergesync::{BlockLeafChange, SpentLeaf};
 use apus_testkit::chain::coins_of;
 use apus_testkit::oracle::forest;
 use apus_utreexo::{CompactLeaf, Fragment, LiveLeaf, NodeHash, Spender, leaf_hash};
@@ -86,10 +86,10 @@ pub(crate) fn expect_roots(
 }
 
 /// The leaves of a chain's first blocks are those of the count.
-pub(crate) fn expect_leaves(chain: &Chain, leaves: BTreeMap<Height, Option<BlockLeaves>>) {
+pub(crate) fn expect_leaves(chain: &Chain, leaves: BTreeMap<Height, Option<BlockLeafChange>>) {
     let mut there = HashMap::new();
     for (height, leaves) in leaves {
-        let BlockLeaves { spent, data, added } = leaves.unwrap();
+        let BlockLeafChange { spent, data, added } = leaves.unwrap();
         let counted = count(&mut there, height, &chain.blocks[height as usize]);
         let places: Vec<SpentLeaf> = counted.spent.iter().map(|(coin, _)| coin.leaf).collect();
         assert_eq!((spent, added), (places, counted.added), "{height}");

@@ -12,8 +12,9 @@ use apus_engine::utxo::CoinsStore;
 use apus_engine::utxo::store::MemoryStore;
 use apus_sync::engines::in_order::{Chainstate, ChainstateError, ChainstateOptions};
 use apus_sync::engines::mergesync::{
-    AnswerRecord, Answers, Asked, BlockLeaves, Claims, Fingerprint, FingerprintKey, Gather, Join,
-    JoinSink, Judge, JudgeError, MadeRecord, NumberedCoin, Refused, SeenBlock, SpentRecord,
+    AnswerRecord, Answers, AskedOutputs, BlockJudge, BlockLeafChange, Claims, Fingerprint,
+    FingerprintKey, Gather, Join, JoinSink, JudgeError, MadeRecord, NumberedCoin, RefusedBlock,
+    SeenBlock, SpentRecord,
 };
 use apus_sync::engines::pass::{PartialResult, Pass};
 use apus_testkit::rng::Rng;
@@ -292,7 +293,7 @@ fn merged(
             let context = ConnectContext { ancestry: &chain.headers, check_scripts: false };
             let is_bare = height <= bare;
             let sum_key = sum_key.filter(|_| !is_bare);
-            let judge = Judge { params: &chain.params, scripts: None, sum_key, bare };
+            let judge = BlockJudge { params: &chain.params, scripts: None, sum_key, bare };
             let mut coins: Vec<&[u8]> = answers.of_block(block.id().height).collect();
             let mut coins_of_leaves = Vec::new();
             let allowed = claims[at].map(|claims| {
@@ -314,7 +315,7 @@ fn merged(
                 Ok(None) => assert!(is_bare),
                 Ok(Some(kept)) => {
                     undo.insert(height, kept.undo);
-                    leaves.insert(height, BlockLeaves::of(&block, &coins_of_leaves));
+                    leaves.insert(height, BlockLeafChange::of(&block, &coins_of_leaves));
                 }
                 Err(JudgeError::Refused(refused)) => {
                     all_refused.insert(height, refused);
@@ -371,8 +372,8 @@ fn expect_hints(chain: &Chain, mut places: Vec<(Height, u32)>) {
 }
 
 /// Asks of a refused block's outputs whether they were there before it.
-fn told(chain: &Chain, height: Height, refused: Refused) -> ConnectError {
-    let (asked, mut there) = (Asked::of(&refused), HashSet::new());
+fn told(chain: &Chain, height: Height, refused: RefusedBlock) -> ConnectError {
+    let (asked, mut there) = (AskedOutputs::of(&refused), HashSet::new());
     assert_eq!(asked.is_empty(), refused.asked_before.is_empty());
     for below in 1..height {
         for (outpoint, made) in asked.touched(&checked(chain, below).bytes()) {

@@ -6,7 +6,7 @@ use apus_chain::{BlockChecker, BlockLayout, CoinRef, CoinSumKey, HeightRange, Re
 use apus_engine::coin::CoinBytes;
 use apus_engine::connect::ConnectContext;
 use apus_sync::engines::mergesync::{
-    FingerprintKey, Gather, GatherError, Judge, JudgeError, SeenBlock,
+    BlockJudge, FingerprintKey, Gather, GatherError, JudgeError, SeenBlock,
 };
 use apus_sync::engines::pass::{PartialResult, Pass};
 use apus_testkit::chain::{ChainBuilder, Shape};
@@ -164,7 +164,7 @@ fn bare_coins_are_for_neither_scripts_nor_undo_data() {
         (100, false, sum_key, false),
         (101, false, None, false),
     ] {
-        let judge = Judge { params: &chain.params, scripts: None, sum_key, bare };
+        let judge = BlockJudge { params: &chain.params, scripts: None, sum_key, bare };
         let context = ConnectContext { ancestry: &chain.headers, check_scripts };
         let judged = judge.block(&block, &[], &[], &context);
         let is_bare = judged.err().is_some_and(|error| matches!(error, JudgeError::Bare));
@@ -172,7 +172,7 @@ fn bare_coins_are_for_neither_scripts_nor_undo_data() {
     }
     // What is no bare coin is none.
     let coin = CoinBytes::new(CoinRef { height: 1, coinbase: true, amount: 5, script: &[0x51] });
-    let judge = Judge { params: &chain.params, scripts: None, sum_key: None, bare: 101 };
+    let judge = BlockJudge { params: &chain.params, scripts: None, sum_key: None, bare: 101 };
     let context = ConnectContext { ancestry: &chain.headers, check_scripts: false };
     let judged = judge.block(&block, &[coin.as_bytes()], &[], &context);
     assert!(matches!(judged.err(), Some(JudgeError::Bare)));

@@ -8,7 +8,7 @@ use apus_engine::coin::CoinBytes;
 use apus_engine::script::{Interpreter, PreparedTx, Refusal, ScriptPool};
 use apus_sync::engines::pass::{PartialResult, Pass};
 use apus_sync::engines::utreexo::{
-    Partial, ProofRange, ProofReader, ProofSource, Utreexo, UtreexoError, Verdict,
+    Partial, ProofRange, ProofReader, ProofSource, ProvenError, Utreexo, Verdict,
 };
 use apus_testkit::rng::Rng;
 use apus_utreexo::Roots;
@@ -90,7 +90,7 @@ pub(crate) fn range<'a>(
     chain: &Chain,
     told: &'a Ranges,
     heights: HeightRange,
-) -> Result<Partial, UtreexoError> {
+) -> Result<Partial, ProvenError> {
     let (mut checker, input) = (BlockChecker::new(), told.range(heights).unwrap());
     let mut segment = engine.begin(input)?;
     for height in heights.heights() {
@@ -101,7 +101,7 @@ pub(crate) fn range<'a>(
 
 /// A whole run over all ranges, whose results are merged in any order and grouping. If ranges fail, the lowest
 /// one's error.
-pub(crate) fn run(chain: &Chain, told: &Ranges, rng: &mut Rng) -> Result<Verdict, UtreexoError> {
+pub(crate) fn run(chain: &Chain, told: &Ranges, rng: &mut Rng) -> Result<Verdict, ProvenError> {
     let engine = engine(chain);
     let (mut parts, mut failed) = (Vec::new(), Vec::new());
     for (heights, ..) in &told.ranges {
@@ -125,7 +125,7 @@ pub(crate) fn run(chain: &Chain, told: &Ranges, rng: &mut Rng) -> Result<Verdict
 }
 
 /// The same of what an honest one tells, cut at random.
-pub(crate) fn honest(chain: &Chain, rng: &mut Rng) -> Result<Verdict, UtreexoError> {
+pub(crate) fn honest(chain: &Chain, rng: &mut Rng) -> Result<Verdict, ProvenError> {
     let ranges = Ranges::of(&tell(&chain.blocks), &cuts(chain, rng));
     run(chain, &ranges, rng)
 }
@@ -142,7 +142,7 @@ pub(crate) fn agree(chain: &Chain, seed: u64) -> Said {
                 let coins = wanted.coins.as_ref().unwrap();
                 assert_eq!(verdict.coins.coins as usize, coins.len());
             }
-            (Err(UtreexoError::Refused { block, error, .. }), Some((height, told))) => {
+            (Err(ProvenError::Refused { block, error, .. }), Some((height, told))) => {
                 assert_eq!(block.height, *height);
                 let is_bip30 = told.reject_reason() == "bad-txns-BIP30";
                 assert!(is_bip30 || *error == *told, "{error}, not {told}");

@@ -6,7 +6,7 @@ use crate::utreexo::harness::{Ranges, engine, range, run};
 use crate::utreexo::valid::random;
 use apus_chain::{Height, HeightRange, KnownBlock, Network, Params};
 use apus_sync::engines::pass::{PartialResult, Pass};
-use apus_sync::engines::utreexo::{EntryError, LeafFault, MergeError, Partial, UtreexoError};
+use apus_sync::engines::utreexo::{EntryError, LeafFault, Partial, ProvenError, ProvenMergeError};
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind};
 use apus_testkit::rng::Rng;
 use apus_utreexo::{NodeHash, Proof, ProofError, Roots};
@@ -23,7 +23,7 @@ fn told_of(
     told: &Told,
     height: Height,
     entry: Option<Vec<u8>>,
-) -> Result<Partial, UtreexoError> {
+) -> Result<Partial, ProvenError> {
     let mut ranges = Ranges::of(told, &alone(height));
     ranges.entries[height as usize] = entry;
     range(&engine(chain), chain, &ranges, alone(height)[0])
@@ -51,9 +51,9 @@ fn changed(example: &(Chain, Told, Height), change: impl FnOnce(&mut Entry)) -> 
 }
 
 #[track_caller]
-fn of_no_use(result: Result<Partial, UtreexoError>, height: Height) -> EntryError {
+fn of_no_use(result: Result<Partial, ProvenError>, height: Height) -> EntryError {
     match result {
-        Err(UtreexoError::Entry { block, error, .. }) => {
+        Err(ProvenError::Entry { block, error, .. }) => {
             assert_eq!(block.height, height);
             *error
         }
@@ -108,9 +108,9 @@ fn no_byte_can_be_another() {
             let mut other = bytes.clone();
             other[at] ^= flip;
             match told_of(other) {
-                Err(UtreexoError::Entry { .. }) => {}
+                Err(ProvenError::Entry { .. }) => {}
                 // Fewer coins than the block spends: one is missing.
-                Err(UtreexoError::Refused { .. }) if at < 2 => {}
+                Err(ProvenError::Refused { .. }) if at < 2 => {}
                 found => panic!("byte {at}: {found:?}"),
             }
         }
@@ -163,7 +163,7 @@ fn proofs_of_something_else() {
     let other = told.entries[other].bytes();
     assert!(told_of(chain, told, height, Some(other)).is_err());
     let lost = told_of(chain, told, height, None).unwrap_err();
-    let UtreexoError::NotThere { block, what } = lost else { panic!("{lost}") };
+    let ProvenError::NotThere { block, what } = lost else { panic!("{lost}") };
     assert_eq!((block.height, &*what), (height, "it was lost"));
 }
 
@@ -179,7 +179,7 @@ fn a_coin_that_is_not_told_is_missing() {
     let chain = Chain::of(&builder);
     let told = tell(&chain.blocks);
     let error = told_of(&chain, &told, 102, Some(Entry::default().bytes())).unwrap_err();
-    let UtreexoError::Refused { block, error, .. } = error else { panic!("{error}") };
+    let ProvenError::Refused { block, error, .. } = error else { panic!("{error}") };
     assert_eq!(block.height, 102);
     assert_eq!(error.reject_reason(), "bad-txns-inputs-missingorspent");
 }
@@ -209,13 +209,13 @@ fn a_range_that_begins_or_ends_with_other_roots() {
     let before = other(&begins.from(height).1);
     begins.from(height).1 = before.clone();
     let error = run(&chain, &begins, &mut rng).unwrap_err();
-    let is_it = matches!(error, UtreexoError::Entry { .. } | UtreexoError::After { .. });
+    let is_it = matches!(error, ProvenError::Entry { .. } | ProvenError::After { .. });
     assert!(is_it, "{error}");
     // The range below says the same: there it is found.
     let mut both = begins;
     both.from(1).2 = before;
     let error = run(&chain, &both, &mut rng).unwrap_err();
-    assert!(matches!(error, UtreexoError::After { range, .. } if range == cuts[0]), "{error}");
+    assert!(matches!(error, ProvenError::After { range, .. } if range == cuts[0]), "{error}");
 }
 
 /// A coin from nowhere, which a range has from the roots that it begins with: nothing in it is wrong, but it does
@@ -244,8 +244,8 @@ fn a_coin_that_only_roots_know() {
         for seed in 0..4 {
             let error = run(&chain, &ranges, &mut Rng::new(seed)).unwrap_err();
             match error {
-                UtreexoError::Before { leaves: 1 } if begins => {}
-                UtreexoError::Merge(MergeError::Roots { height: 103, .. }) if !begins => {}
+                ProvenError::Before { leaves: 1 } if begins => {}
+                ProvenError::Merge(ProvenMergeError::Roots { height: 103, .. }) if !begins => {}
                 other => panic!("{at}: {other}"),
             }
         }
@@ -262,11 +262,11 @@ fn ranges_that_lack_or_are_there_twice() {
         let mut whole = engine.nothing();
         for (at, part) in parts.iter().enumerate().filter(|(at, _)| *at != lacks) {
             whole.merge(part).unwrap();
-            assert_eq!(whole.merge(part), Err(MergeError::Overlap(cuts[at].start)));
+            assert_eq!(whole.merge(part), Err(ProvenMergeError::Overlap(cuts[at].start)));
         }
         let error = engine.conclude(&whole, chain.stop()).unwrap_err();
         let is_it =
-            matches!(error, UtreexoError::Incomplete { missing, .. } if missing == cuts[lacks]);
+            matches!(error, ProvenError::Incomplete { missing, .. } if missing == cuts[lacks]);
         assert!(is_it, "{error}");
     }
 }
@@ -285,7 +285,7 @@ fn a_coinbase_that_comes_again() {
     let told = tell(&chain.blocks);
     for cuts in [vec![HeightRange::new(1, stop + 1)], (1..=stop).map(|at| alone(at)[0]).collect()] {
         let error = run(&chain, &Ranges::of(&told, &cuts), &mut Rng::new(1)).unwrap_err();
-        let is_it = matches!(error, UtreexoError::DuplicateCoinbase { first: 2, second: 5, .. });
+        let is_it = matches!(error, ProvenError::DuplicateCoinbase { first: 2, second: 5, .. });
         assert!(is_it, "{error}");
     }
     // As history has it: the first is overwritten before it is spent, and that is excepted.
@@ -316,7 +316,7 @@ fn an_overwritten_coinbase_cannot_be_spent() {
     let params = Params { bip30_unspendable: vec![overwritten].into(), ..regtest.clone() };
     let chain = Chain::with(&params, builder.blocks());
     let error = run(&chain, &Ranges::of(&told, &cuts), &mut Rng::new(1)).unwrap_err();
-    let UtreexoError::Entry { block, error, .. } = error else { panic!("{error}") };
+    let ProvenError::Entry { block, error, .. } = error else { panic!("{error}") };
     let fault = LeafFault::Overwritten { height: 1 };
     assert_eq!(block.height, 102);
     assert!(matches!(*error, EntryError::Leaf { fault: found, .. } if found == fault));

@@ -5,7 +5,7 @@ use crate::utreexo::bridge::tell;
 use crate::utreexo::harness::{Ranges, cuts, engine, honest, range, run};
 use apus_chain::{BlockChecker, HeightRange, Reader};
 use apus_sync::engines::pass::{PartialResult, Pass};
-use apus_sync::engines::utreexo::{CoinSums, Partial, ProofSource, UtreexoError};
+use apus_sync::engines::utreexo::{AmountSums, Partial, ProofSource, ProvenError};
 use apus_testkit::chain::{ChainBuilder, Shape};
 use apus_testkit::effort::rounds;
 use apus_testkit::oracle::forest;
@@ -34,7 +34,7 @@ proptest! {
         let roots: Vec<NodeHash> = roots.into_iter().map(NodeHash).collect();
         prop_assert_eq!((verdict.roots.leaves(), verdict.roots.hashes()), (leaves, &roots[..]));
         let utxo = chain.utxo();
-        let sums = CoinSums {
+        let sums = AmountSums {
             coins: utxo.len() as u64,
             amount: utxo.values().map(|coin| u128::from(coin.output.value.to_sat())).sum(),
             bogosize: utxo.values().map(|it| 50 + it.output.script_pubkey.len() as u64).sum(),
@@ -64,7 +64,7 @@ fn blocks_come_once_each_and_ascend() {
         [(&[6][..], 6), (&[4], 4), (&[5, 5], 5), (&[5, 7], 7), (&[5, 6, 7, 8], 8)]
     {
         let error = of(order).unwrap_err();
-        assert!(matches!(error, UtreexoError::Unexpected(it) if it == stranger), "{error}");
+        assert!(matches!(error, ProvenError::Unexpected(it) if it == stranger), "{error}");
     }
     let missing = of(&[5, 6]).unwrap_err().to_string();
     assert_eq!(missing, "the blocks 7..8 of the chain up to 7 were not processed");
@@ -72,13 +72,13 @@ fn blocks_come_once_each_and_ascend() {
     assert_eq!(whole, range(&engine, &chain, &told, cuts[1]).unwrap());
     assert_eq!((whole.done().blocks, whole.ranges()), (3, &cuts[1..2]));
     let gap = engine.conclude(&whole, 7).unwrap_err();
-    assert!(matches!(gap, UtreexoError::Incomplete { missing, .. } if missing.end == 5), "{gap}");
+    assert!(matches!(gap, ProvenError::Incomplete { missing, .. } if missing.end == 5), "{gap}");
     let mut low = range(&engine, &chain, &told, cuts[0]).unwrap();
     low.merge(&whole).unwrap();
     assert!(low.merge(&whole).is_err());
     assert!(engine.conclude(&low, 7).is_ok());
     let more = engine.conclude(&low, 6).unwrap_err();
-    assert!(matches!(more, UtreexoError::Surplus { .. }), "{more}");
+    assert!(matches!(more, ProvenError::Surplus { .. }), "{more}");
 }
 
 /// What a checkpoint keeps is the whole of it.

@@ -4,7 +4,7 @@ use super::Joiner;
 use super::join::expect_digest;
 use super::segment::{JudgedBy, judge_segment};
 use crate::error::ClusterError;
-use crate::queue::{ConnectDone, ConnectTold, FoundPart, ObjectPart, ObjectRef, Sent, UndoRecord};
+use crate::queue::{ConnectDone, ConnectTold, FoundPart, ObjectPart, ObjectRef, Sent, SentUndo};
 use crate::worker::Hand;
 use apus_chain::{Height, Reader};
 use apus_sync::engines::mergesync::{Answers, Claims, Fingerprint, Kept};
@@ -140,7 +140,7 @@ impl UndoOut<'_> {
         if height < self.from {
             return Ok(());
         }
-        UndoRecord { undo: &kept.undo, spent: kept.spent }.write(&mut self.bytes);
+        SentUndo { undo: &kept.undo, spent: kept.spent }.write(&mut self.bytes);
         if self.bytes.len() > UNDO_BYTES {
             self.objects.push(self.hand.put(std::mem::take(&mut self.bytes))?);
         }

@@ -1,11 +1,11 @@
 //! A part of the join: records of all segments come from the store, coins and answers go there.
 
 use super::Joiner;
-use super::records::Records;
+use super::records::JoinRecords;
 use super::segment::{PartOptions, join_part};
 use crate::error::ClusterError;
 use crate::queue::{
-    Found, FoundSlice, JoinDone, JoinSource, JoinTold, ObjectRef, RunObjects, Sent, digest,
+    FoundSlice, JoinDone, JoinFound, JoinSource, JoinTold, ObjectRef, RunObjects, Sent, digest,
 };
 use crate::worker::Hand;
 use crate::worker::scratch::JobFolder;
@@ -14,7 +14,7 @@ use apus_sync::engines::pass::Work;
 use apus_sync::error::{StorageResult, SyncError};
 use apus_sync::request::RunEnv;
 use apus_sync::runs::{
-    Answers, Cursor, Form, KeyRange, Leaves, MergeBudget, Places, RunWriter, Runs,
+    Answers, KeyRange, LeavesForm, MergeBudget, PlacesForm, RunCursor, RunForm, RunWriter, Runs,
 };
 use apus_sync::workdir::RunInfo;
 use apus_sync::workdir::index::{SECTION_BYTES, prefix};
@@ -31,7 +31,7 @@ impl Joiner<'_> {
         let folder: JobFolder = self.scratch.folder()?;
         let storage = folder.storage();
         let env = self.env(&storage);
-        let runs = Records::new(hand, &storage, self.memory_bytes() / 2).all(&told.sources)?;
+        let runs = JoinRecords::new(hand, &storage, self.memory_bytes() / 2).all(&told.sources)?;
         let bytes = runs.iter().flatten().map(|run| run.bytes).sum();
         let keys = KeyRange { from: told.from, until: told.until };
         let leaves = self.leaves.then(|| self.dir.chain());
@@ -70,14 +70,14 @@ struct Leaving<'l> {
 impl Leaving<'_> {
     fn all(&self, joined: Joined, sources: &[JoinSource]) -> Result<JoinDone, SyncError> {
         let Joined { answers, places, coins, leaves, totals, muhash, existed } = joined;
-        let places = self.one_run::<Places>(places)?;
+        let places = self.one_run::<PlacesForm>(places)?;
         let (mut done, mut all) = (RunObjects::default(), coins.into_iter());
         // A part has one run of coins.
         if let Some(run) = all.next() {
             done = self.run(&run)?;
         }
         let answers = self.found::<Answers>(answers, sources)?;
-        let leaves = leaves.map(|leaves| self.found::<Leaves>(leaves, sources)).transpose()?;
+        let leaves = leaves.map(|leaves| self.found::<LeavesForm>(leaves, sources)).transpose()?;
         let (coins, places, leaves) = (done, self.run(&places)?, leaves.unwrap_or_default());
         Ok(JoinDone { totals, muhash, existed, coins, places, answers, leaves })
     }
@@ -87,7 +87,7 @@ impl Leaving<'_> {
     }
 
     /// Some runs as one, in a file.
-    fn one_run<F: Form>(&self, runs: Vec<RunInfo>) -> Result<RunInfo, SyncError> {
+    fn one_run<F: RunForm>(&self, runs: Vec<RunInfo>) -> Result<RunInfo, SyncError> {
         let storage = self.env.workdir;
         let runs = Runs::<F>::open(storage, runs, self.budget(), &|| self.hand.go_on())?;
         let mut merged = runs.part(KeyRange::ALL)?;
@@ -118,16 +118,16 @@ impl Leaving<'_> {
     }
 
     /// Puts records that begin with heights, those of each segment together.
-    fn found<F: Form>(
+    fn found<F: RunForm>(
         &self,
         runs: Vec<RunInfo>,
         sources: &[JoinSource],
-    ) -> Result<Found, SyncError> {
+    ) -> Result<JoinFound, SyncError> {
         let mut slices = SlicesLeft::new(self.hand, sources.len());
         let all_taken = match &runs[..] {
             // What all of it had room for: nothing is merged.
             [RunInfo { held: Some(held), .. }] => {
-                let mut run = Cursor::<F>::new(held);
+                let mut run = RunCursor::<F>::new(held);
                 for source in sources {
                     slices.bytes.extend_from_slice(run.below(first_behind(source)));
                     slices.end()?;
@@ -144,7 +144,7 @@ impl Leaving<'_> {
     }
 
     /// Does so with the records of several runs. Whether all of them are of segments.
-    fn merged<F: Form>(
+    fn merged<F: RunForm>(
         &self,
         runs: Vec<RunInfo>,
         sources: &[JoinSource],
@@ -176,7 +176,7 @@ fn first_behind(source: &JoinSource) -> u64 {
 /// What was found for segments, one after the other, on its way into objects.
 struct SlicesLeft<'s> {
     hand: &'s Hand<'s>,
-    found: Found,
+    found: JoinFound,
     /// The next object.
     bytes: Vec<u8>,
     /// Where the slice of the segment at hand begins in it.
@@ -187,7 +187,7 @@ struct SlicesLeft<'s> {
 
 impl<'s> SlicesLeft<'s> {
     fn new(hand: &'s Hand<'s>, segments: usize) -> Self {
-        let found = Found { objects: Vec::new(), slices: Vec::with_capacity(segments) };
+        let found = JoinFound { objects: Vec::new(), slices: Vec::with_capacity(segments) };
         Self { hand, found, bytes: Vec::new(), start: 0, first: 0 }
     }
 
@@ -218,7 +218,7 @@ impl<'s> SlicesLeft<'s> {
         self.hand.go_on()
     }
 
-    fn finish(mut self) -> Result<Found, SyncError> {
+    fn finish(mut self) -> Result<JoinFound, SyncError> {
         if !self.bytes.is_empty() {
             self.put()?;
         }

@@ -1,4 +1,4 @@
-//! [`Records`]: what segments left for a part of the join, from the store.
+//! [`JoinRecords`]: what segments left for a part of the join, from the store.
 //!
 //! Each segment's records are a run. They stay in memory while there is room. Where there is none, all that are there are
 //! merged into one run in a file: a part has records of all segments, ten thousand on the main chain, and as many
@@ -9,24 +9,24 @@ use crate::queue::{JoinSource, ObjectPart, ObjectRef, Slice};
 use crate::worker::Hand;
 use apus_storage::Storage;
 use apus_sync::error::SyncError;
-use apus_sync::runs::{Form, Made, Spent, cut, merge_into_run};
+use apus_sync::runs::{MadeForm, RunForm, SpentForm, cut, merge_into_run};
 use apus_sync::workdir::RunInfo;
-use apus_sync::workdir::index::{Index, SECTION_BYTES};
+use apus_sync::workdir::index::{RunIndex, SECTION_BYTES};
 use core::marker::PhantomData;
 
 /// So many segments' records are asked for at once.
 const SOURCES_AT_ONCE: usize = 32;
 
 /// See the module.
-pub(super) struct Records<'r> {
+pub(super) struct JoinRecords<'r> {
     hand: &'r Hand<'r>,
     /// Memory for them, in bytes.
     memory_bytes: u64,
-    made: Fetched<'r, Made>,
-    spent: Fetched<'r, Spent>,
+    made: Fetched<'r, MadeForm>,
+    spent: Fetched<'r, SpentForm>,
 }
 
-impl<'r> Records<'r> {
+impl<'r> JoinRecords<'r> {
     pub(super) fn new(hand: &'r Hand<'r>, storage: &'r dyn Storage, memory_bytes: u64) -> Self {
         let (made, spent) = (Fetched::new(storage), Fetched::new(storage));
         Self { hand, memory_bytes, made, spent }
@@ -73,7 +73,7 @@ struct Fetched<'f, F> {
     form: PhantomData<F>,
 }
 
-impl<'f, F: Form> Fetched<'f, F> {
+impl<'f, F: RunForm> Fetched<'f, F> {
     fn new(storage: &'f dyn Storage) -> Self {
         Self { storage, held: Vec::new(), files: Vec::new(), form: PhantomData }
     }
@@ -87,7 +87,7 @@ impl<'f, F: Form> Fetched<'f, F> {
         if !bytes.is_empty() {
             let name = format!("records-{}{}", F::NAME, self.held.len());
             // Their digests were looked at.
-            let index = Index::of_held(&bytes).unwrap_or_else(|| cut::<F>(&bytes));
+            let index = RunIndex::of_held(&bytes).unwrap_or_else(|| cut::<F>(&bytes));
             self.held.push(RunInfo::held(name, bytes, index));
         }
     }

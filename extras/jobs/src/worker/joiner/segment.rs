@@ -8,7 +8,7 @@ use apus_chain::{CoinSumKey, HeaderChain, Height, HeightRange, OutPoint};
 use apus_engine::connect::ConnectContext;
 use apus_engine::script::ScriptPool;
 use apus_sync::engines::mergesync::{
-    Answers, Claims, Fingerprint, FingerprintKey, Judge, Judged, Kept, NumberedCoin, SeenBlock,
+    Answers, BlockJudge, Claims, Fingerprint, FingerprintKey, Judged, Kept, NumberedCoin, SeenBlock,
 };
 use apus_sync::engines::mergesync::{JoinOptions, Joined, LeafKeys, join_keys, refusal};
 use apus_sync::error::SyncError;
@@ -112,7 +112,7 @@ pub(crate) fn judge_segment(
     keep: &mut dyn FnMut(Height, &Kept) -> Result<(), SyncError>,
 ) -> Result<Option<u64>, SyncError> {
     let judge =
-        Judge { params: env.params, scripts: by.scripts, sum_key: by.sum_key, bare: by.bare };
+        BlockJudge { params: env.params, scripts: by.scripts, sum_key: by.sum_key, bare: by.bare };
     let noted = |height: Height| {
         let print = by.fingerprints.get(height.checked_sub(by.range.start)? as usize);
         print.map(|print| Fingerprint(*print))

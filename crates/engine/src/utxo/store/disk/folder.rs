@@ -20,7 +20,7 @@ pub(super) const TREE: &str = "tree";
 
 /// What a folder holds, which its header says.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Form {
+pub(super) struct FolderForm {
     /// How the header begins.
     pub(super) magic: &'static [u8; 8],
     /// The latest format known here.
@@ -43,7 +43,7 @@ pub(super) fn lock(folder: &Path) -> Result<FolderLock, StoreError> {
 pub(super) fn write_header(
     storage: &dyn Storage,
     place: &str,
-    form: Form,
+    form: FolderForm,
     network: Network,
 ) -> Result<(), StoreError> {
     let mut bytes = form.magic.to_vec();
@@ -57,7 +57,7 @@ pub(super) fn write_header(
 pub(super) fn read_header(
     storage: &dyn Storage,
     place: &str,
-    form: Form,
+    form: FolderForm,
     network: Network,
 ) -> Result<bool, StoreError> {
     let failed = |error: io::Error| io_error(place, &error);
@@ -80,7 +80,12 @@ pub(super) fn read_header(
     Ok(true)
 }
 
-fn check_header(bytes: &[u8], place: &str, form: Form, network: Network) -> Result<(), StoreError> {
+fn check_header(
+    bytes: &[u8],
+    place: &str,
+    form: FolderForm,
+    network: Network,
+) -> Result<(), StoreError> {
     let torn = || damaged(place, format!("its file `{HEADER}` is not what was written"));
     let (said, digest) = bytes.split_last_chunk::<DIGEST_BYTES>().ok_or_else(torn)?;
     if sha256(said) != *digest {

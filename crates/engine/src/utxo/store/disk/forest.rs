@@ -3,22 +3,22 @@
 //! As with coins a write is one sorted batch with the new place in it, so the store is at a block at any moment that a
 //! crash can choose. Format: `docs/formats/forest-store.md`.
 
-use super::folder::{Form, damaged};
-use super::opened::{Opened, PLACE};
-use super::tree::Batch;
+use super::folder::{FolderForm, damaged};
+use super::opened::{OpenedStore, PLACE};
+use super::tree::TreeBatch;
 use super::{DiskOptions, StoreError};
 use crate::utxo::forest::{ForestState, ForestStore, ForestWrite, Places};
 use apus_chain::{BlockHash, Height, KnownBlock, Network, Reader};
 use apus_utreexo::{PageId, Pages, Roots};
 use std::path::Path;
 
-const FORM: Form = Form { magic: b"APUSFRST", format: 1 };
+const FORM: FolderForm = FolderForm { magic: b"APUSFRST", format: 1 };
 
 const PAGE: u8 = 1;
 const LEAVES: u8 = 2;
 
 /// Pages of a forest in a folder.
-pub struct DiskForest(Opened);
+pub struct DiskForest(OpenedStore);
 
 impl std::fmt::Debug for DiskForest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -43,7 +43,7 @@ fn leaves_key(from: Height) -> [u8; 5] {
 impl DiskForest {
     /// Opens the store in `folder`, or makes one in a folder that is new or empty.
     pub fn open(folder: &Path, network: Network, options: DiskOptions) -> Result<Self, StoreError> {
-        Opened::open(folder, FORM, network, options).map(Self)
+        OpenedStore::open(folder, FORM, network, options).map(Self)
     }
 
     fn damaged(&self, what: &str) -> StoreError {
@@ -66,7 +66,7 @@ impl DiskForest {
     }
 
     /// All of a write, in the order of keys.
-    fn batch(&self, write: &ForestWrite<'_>) -> Result<Batch<'_>, StoreError> {
+    fn batch(&self, write: &ForestWrite<'_>) -> Result<TreeBatch<'_>, StoreError> {
         let mut batch = self.0.tree.batch()?;
         let mut place = Vec::new();
         place.extend_from_slice(&write.block.height.to_be_bytes());

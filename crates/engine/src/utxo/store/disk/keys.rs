@@ -5,7 +5,7 @@
 
 use apus_chain::{BlockHash, Height, KnownBlock, OutPoint, Txid};
 
-/// Where the store is: [`Tip`].
+/// Where the store is: [`StoredTip`].
 pub(super) const TIP: [u8; 1] = [0];
 const COIN: u8 = 1;
 const UNDO_HEIGHT: u8 = 2;
@@ -75,14 +75,14 @@ pub(super) fn height(bytes: &[u8]) -> Option<Height> {
 
 /// The record at [`TIP`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Tip {
+pub(super) struct StoredTip {
     /// The block that the store is at.
     pub(super) block: KnownBlock,
     /// No undo data of blocks below this height is there.
     pub(super) undo_from: Height,
 }
 
-impl Tip {
+impl StoredTip {
     pub(super) fn to_bytes(self) -> [u8; 40] {
         let mut bytes = [0; 40];
         bytes[..4].copy_from_slice(&self.block.height.to_be_bytes());
@@ -111,8 +111,8 @@ mod tests {
             prop_assert_eq!(outpoint(&coin(&at)), Some(at));
             let block = KnownBlock { height: number, hash: BlockHash(hash) };
             prop_assert_eq!(undo_block(&undo(&block)), Some(block));
-            let tip = Tip { block, undo_from: other };
-            prop_assert_eq!(Tip::read(&tip.to_bytes()), Some(tip));
+            let tip = StoredTip { block, undo_from: other };
+            prop_assert_eq!(StoredTip::read(&tip.to_bytes()), Some(tip));
             prop_assert_eq!(outpoint(&undo(&block)), None);
             prop_assert_eq!(undo_block(&coin(&at)), None);
         }
@@ -135,7 +135,7 @@ mod tests {
 
         #[test]
         fn other_bytes_are_no_record(bytes in proptest::collection::vec(any::<u8>(), 0..50)) {
-            prop_assert_eq!(Tip::read(&bytes).is_some(), bytes.len() == 40);
+            prop_assert_eq!(StoredTip::read(&bytes).is_some(), bytes.len() == 40);
             if let Some(at) = outpoint(&bytes) {
                 prop_assert_eq!(&coin(&at)[..], &bytes[..]);
             }

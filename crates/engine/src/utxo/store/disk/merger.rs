@@ -4,7 +4,7 @@
 //! writer, which cannot go on for ever without it.
 
 use super::StoreError;
-use super::tree::Tree;
+use super::tree::CoinsTree;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
@@ -28,7 +28,7 @@ impl MergerState {
 }
 
 struct MergerShared {
-    tree: Arc<Tree>,
+    tree: Arc<CoinsTree>,
     state: Mutex<MergerState>,
     changed: Condvar,
 }
@@ -40,7 +40,7 @@ pub(super) struct Merger {
 }
 
 impl Merger {
-    pub(super) fn start(tree: Arc<Tree>) -> std::io::Result<Self> {
+    pub(super) fn start(tree: Arc<CoinsTree>) -> std::io::Result<Self> {
         let shared = MergerShared { tree, state: Mutex::default(), changed: Condvar::new() };
         let shared = Arc::new(shared);
         let theirs = Arc::clone(&shared);
@@ -123,13 +123,13 @@ mod tests {
     use std::path::Path;
     use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-    fn open(folder: &Path, new: bool) -> Arc<Tree> {
+    fn open(folder: &Path, new: bool) -> Arc<CoinsTree> {
         let options = DiskOptions { cache_bytes: 1 << 20, table_bytes: 4 << 10 };
-        Arc::new(Tree::open(&folder.join("tree"), "here", new, options).unwrap())
+        Arc::new(CoinsTree::open(&folder.join("tree"), "here", new, options).unwrap())
     }
 
     /// Adds so many batches and wakes no merger.
-    fn add(tree: &Tree, batches: usize, keys: u32) {
+    fn add(tree: &CoinsTree, batches: usize, keys: u32) {
         for number in 0..batches {
             let mut batch = tree.batch().unwrap();
             for key in 0..keys {
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn settling_takes_as_many_merges_as_there_are() {
-        let steps = |tree: &Tree| (0..).take_while(|_| tree.merge().unwrap()).count();
+        let steps = |tree: &CoinsTree| (0..).take_while(|_| tree.merge().unwrap()).count();
         let [one, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let (tree, model) = (open(one.path(), true), open(other.path(), true));
         for tree in [&tree, &model] {

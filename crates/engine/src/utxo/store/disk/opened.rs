@@ -1,11 +1,11 @@
-//! [`Opened`]: a folder with a tree that one process writes, whatever its entries are.
+//! [`OpenedStore`]: a folder with a tree that one process writes, whatever its entries are.
 //!
 //! The entry under [`PLACE`] says at which block the store is: it comes with the first batch. So a tree that has it, in a
 //! folder without a header, has lost something.
 
-use super::folder::{self, Form, damaged, io_error};
+use super::folder::{self, FolderForm, damaged, io_error};
 use super::merger::Merger;
-use super::tree::{self, Batch, Tree};
+use super::tree::{self, CoinsTree, TreeBatch};
 use super::{DiskOptions, StoreError};
 use apus_chain::Network;
 use apus_storage::lock::FolderLock;
@@ -19,10 +19,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(super) const PLACE: [u8; 1] = [0];
 
 /// See the module.
-pub(super) struct Opened {
+pub(super) struct OpenedStore {
     // Fields are dropped in this order: the lock goes when nothing uses the folder any more.
     merger: Merger,
-    pub(super) tree: Arc<Tree>,
+    pub(super) tree: Arc<CoinsTree>,
     pub(super) place: String,
     /// Held by the one writer; whether an earlier one failed half-way.
     halted: Mutex<bool>,
@@ -31,11 +31,11 @@ pub(super) struct Opened {
     _lock: FolderLock,
 }
 
-impl Opened {
+impl OpenedStore {
     /// Opens the store in `folder`, or makes one in a folder that is new or empty.
     pub(super) fn open(
         folder: &Path,
-        form: Form,
+        form: FolderForm,
         network: Network,
         options: DiskOptions,
     ) -> Result<Self, StoreError> {
@@ -50,7 +50,7 @@ impl Opened {
         let known = folder::read_header(&storage, &place, form, network)?;
         let path = folder.join(folder::TREE);
         tree::remove_drafts(&path, &place)?;
-        let tree = Tree::open(&path, &place, !known, options)?;
+        let tree = CoinsTree::open(&path, &place, !known, options)?;
         if !known {
             if tree.get(&PLACE)?.is_some() {
                 let what = format!("its file `{}` is missing", folder::HEADER);
@@ -100,7 +100,7 @@ impl Opened {
     /// Writes a batch, durably and as a whole.
     pub(super) fn write<'a>(
         &'a self,
-        batch: impl FnOnce() -> Result<Batch<'a>, StoreError>,
+        batch: impl FnOnce() -> Result<TreeBatch<'a>, StoreError>,
     ) -> Result<(), StoreError> {
         let mut halted = self.halted.lock().unwrap_or_else(PoisonError::into_inner);
         if *halted {

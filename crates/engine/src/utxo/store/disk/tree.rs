@@ -1,4 +1,4 @@
-//! [`Tree`]: the library behind a door that lets no panic and no error of its own through.
+//! [`CoinsTree`]: the library behind a door that lets no panic and no error of its own through.
 //!
 //! A log-structured merge tree. Everything reaches it as whole sorted batches that become tables at
 //! once: it has no journal, and nothing is in its memory that is not on disk. What makes a batch
@@ -28,7 +28,7 @@ const LEVELS: usize = 7;
 const TABLES_TO_MERGE: u8 = 8;
 
 /// The library's tree.
-pub(super) struct Tree {
+pub(super) struct CoinsTree {
     tree: AnyTree,
     sequence: SequenceNumberCounter,
     place: String,
@@ -39,7 +39,7 @@ pub(super) struct Tree {
 /// An entry's key and value.
 type Entry = (lsm_tree::Slice, lsm_tree::Slice);
 
-impl Tree {
+impl CoinsTree {
     /// Opens the tree in `path`, or makes one if `new`. `place` is what errors call it.
     pub(super) fn open(
         path: &Path,
@@ -77,10 +77,10 @@ impl Tree {
         }))
     }
 
-    /// Starts a batch. Nothing of it counts before [`Batch::finish`].
-    pub(super) fn batch(&self) -> Result<Batch<'_>, StoreError> {
+    /// Starts a batch. Nothing of it counts before [`TreeBatch::finish`].
+    pub(super) fn batch(&self) -> Result<TreeBatch<'_>, StoreError> {
         let ingestion = guarded(&self.place, || self.tree.ingestion())?;
-        Ok(Batch { ingestion, place: &self.place })
+        Ok(TreeBatch { ingestion, place: &self.place })
     }
 
     /// Merges tables where there are too many, one step; false when there was nothing to do.
@@ -117,12 +117,12 @@ impl Tree {
 }
 
 /// A sorted batch on its way into the tree.
-pub(super) struct Batch<'a> {
+pub(super) struct TreeBatch<'a> {
     ingestion: AnyIngestion<'a>,
     place: &'a str,
 }
 
-impl Batch<'_> {
+impl TreeBatch<'_> {
     /// Adds an entry, or the mark that there is none any more. Keys must ascend.
     pub(super) fn put(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), StoreError> {
         guarded(self.place, || match value {

@@ -17,8 +17,8 @@ const COINS_AT_ONCE: usize = 256;
 
 /// Coins on their way into two sums.
 pub(super) struct CoinSums {
-    pub(super) created: CoinAdder,
-    pub(super) spent: CoinAdder,
+    pub(super) created: SignedCoinAdder,
+    pub(super) spent: SignedCoinAdder,
 }
 
 impl CoinSums {
@@ -28,13 +28,13 @@ impl CoinSums {
         hash.update(key);
         hash.update(DOMAIN);
         let key = hash.finalize();
-        let adder = || CoinAdder { key, bytes: Vec::new(), ends: Vec::new(), sum: [0; 4] };
+        let adder = || SignedCoinAdder { key, bytes: Vec::new(), ends: Vec::new(), sum: [0; 4] };
         Self { created: adder(), spent: adder() }
     }
 }
 
 /// One running sum and what is to be added to it.
-pub(super) struct CoinAdder {
+pub(super) struct SignedCoinAdder {
     key: [u8; 32],
     /// The elements that wait, one after the other, and where each ends.
     bytes: Vec<u8>,
@@ -42,7 +42,7 @@ pub(super) struct CoinAdder {
     sum: [u64; 4],
 }
 
-impl CoinAdder {
+impl SignedCoinAdder {
     /// Adds a coin, whose stored form `write` appends.
     #[inline]
     pub(super) fn add(

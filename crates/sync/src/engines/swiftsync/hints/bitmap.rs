@@ -15,9 +15,9 @@
 
 use super::block::{BlockElement, HintsDecoder, HintsEncoder, IndexSpace};
 use super::elias_fano::check_indices;
-use super::error::{Fault, HintsError};
-use super::sink::Sink;
-use super::window::Window;
+use super::error::{HintsError, HintsFault};
+use super::sink::HintsSink;
+use super::window::HintsWindow;
 use apus_chain::Height;
 use std::io::{Read, Write};
 
@@ -25,7 +25,7 @@ const BITMAP_BYTES_MAX: usize = 1 << 13;
 
 /// Reads a bitmap.
 pub struct BitmapDecoder<R> {
-    window: Window<R>,
+    window: HintsWindow<R>,
     next: Height,
     ended: bool,
 }
@@ -33,7 +33,7 @@ pub struct BitmapDecoder<R> {
 impl<R: Read> BitmapDecoder<R> {
     /// Starts at the first byte of the file.
     pub fn new(reader: R) -> Self {
-        Self { window: Window::new(reader, 8 * BITMAP_BYTES_MAX, 0), next: 0, ended: false }
+        Self { window: HintsWindow::new(reader, 8 * BITMAP_BYTES_MAX, 0), next: 0, ended: false }
     }
 }
 
@@ -68,7 +68,7 @@ impl<R: Read> HintsDecoder for BitmapDecoder<R> {
         let fail = |fault| HintsError::block(height, offset, fault);
         let length = usize::from(count).div_ceil(8);
         let bytes = self.window.peek(length, height)?.get(..length);
-        let bytes = bytes.ok_or_else(|| fail(Fault::End { field: "the bits" }))?;
+        let bytes = bytes.ok_or_else(|| fail(HintsFault::End { field: "the bits" }))?;
         for (byte, base) in bytes.iter().zip((0u32..).step_by(8)) {
             let mut bits = *byte;
             while bits != 0 {
@@ -77,7 +77,7 @@ impl<R: Read> HintsDecoder for BitmapDecoder<R> {
             }
         }
         if indices.last().is_some_and(|last| *last >= count.into()) {
-            return Err(fail(Fault::Padding { field: "the bits" }));
+            return Err(fail(HintsFault::Padding { field: "the bits" }));
         }
         self.window.skip(length);
         self.next = height.saturating_add(1);
@@ -87,13 +87,13 @@ impl<R: Read> HintsDecoder for BitmapDecoder<R> {
 
 /// Writes a bitmap.
 pub struct BitmapEncoder<W> {
-    sink: Sink<W>,
+    sink: HintsSink<W>,
 }
 
 impl<W: Write> BitmapEncoder<W> {
     /// Writes to the start of a file.
     pub const fn new(writer: W) -> Self {
-        Self { sink: Sink::new(writer, 0) }
+        Self { sink: HintsSink::new(writer, 0) }
     }
 }
 
@@ -110,11 +110,11 @@ impl<W: Write> HintsEncoder for BitmapEncoder<W> {
         let limit = u16::MAX.into();
         check_indices(indices).map_err(|fault| self.sink.invalid(fault))?;
         if outputs == 0 || outputs > limit {
-            return Err(self.sink.invalid(Fault::TooManyOutputs { outputs, limit }));
+            return Err(self.sink.invalid(HintsFault::TooManyOutputs { outputs, limit }));
         }
         if let Some(&last) = indices.last().filter(|last| **last >= outputs) {
             let (field, value, limit) = ("an index", last.into(), u64::from(outputs) - 1);
-            return Err(self.sink.invalid(Fault::TooLarge { field, value, limit }));
+            return Err(self.sink.invalid(HintsFault::TooLarge { field, value, limit }));
         }
         let scratch = &mut self.sink.scratch;
         scratch.extend_from_slice(&(outputs as u16).to_le_bytes());
@@ -169,7 +169,7 @@ mod tests {
         let bytes = [1, 0, 0, 9, 0, 0, 0, 0, 0];
         assert_eq!(read(&bytes).unwrap().len(), 2);
         for end in 0..bytes.len() {
-            assert!(matches!(fault(read(&bytes[..end])), Fault::End { .. }), "{end}");
+            assert!(matches!(fault(read(&bytes[..end])), HintsFault::End { .. }), "{end}");
         }
         let longer = [&bytes[..], &[1]].concat();
         let error = read(&longer).unwrap_err();
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn bits_beyond_the_count_are_refused() {
         let error = fault(read(&[9, 0, 0, 0b10, 0, 0]));
-        assert_eq!(error, Fault::Padding { field: "the bits" });
+        assert_eq!(error, HintsFault::Padding { field: "the bits" });
     }
 
     #[test]
@@ -187,8 +187,11 @@ mod tests {
         assert_eq!(write(&[(&[65_534], 65_535)]).unwrap().len(), 2 + (1 << 13) + 2);
         for outputs in [0, 65_536, 70_000] {
             let error = fault(write(&[(&[], outputs)]));
-            assert_eq!(error, Fault::TooManyOutputs { outputs, limit: 65_535 });
+            assert_eq!(error, HintsFault::TooManyOutputs { outputs, limit: 65_535 });
         }
-        assert!(matches!(fault(write(&[(&[8], 8)])), Fault::TooLarge { value: 8, limit: 7, .. }));
+        assert!(matches!(
+            fault(write(&[(&[8], 8)])),
+            HintsFault::TooLarge { value: 8, limit: 7, .. }
+        ));
     }
 }

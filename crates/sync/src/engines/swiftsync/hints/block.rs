@@ -71,7 +71,7 @@ pub trait HintsEncoder {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::engines::swiftsync::hints::error::Fault;
+    use crate::engines::swiftsync::hints::error::HintsFault;
 
     /// The sets of all blocks; heights must follow one another.
     pub(in crate::engines::swiftsync::hints) fn collect(
@@ -87,7 +87,9 @@ pub(super) mod tests {
     }
 
     /// What is wrong with a block.
-    pub(in crate::engines::swiftsync::hints) fn fault<T>(result: Result<T, HintsError>) -> Fault {
+    pub(in crate::engines::swiftsync::hints) fn fault<T>(
+        result: Result<T, HintsError>,
+    ) -> HintsFault {
         match result {
             Err(HintsError::Block { fault, .. }) => fault,
             Err(other) => panic!("another error: {other}"),

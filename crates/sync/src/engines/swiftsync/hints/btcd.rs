@@ -15,10 +15,10 @@
 
 use super::block::{BlockElement, HintsDecoder, HintsEncoder, IndexSpace};
 use super::elias_fano::{OUTPUTS_PER_BLOCK_MAX, check_indices, number};
-use super::error::{Fault, HintsError};
+use super::error::{HintsError, HintsFault};
 use super::gaps::{push_gap, write_gaps};
-use super::sink::Sink;
-use super::window::Window;
+use super::sink::HintsSink;
+use super::window::HintsWindow;
 use apus_chain::{Height, Reader, write_compact_size};
 use flate2::bufread::GzDecoder;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -35,7 +35,7 @@ const GAPS_BYTES_MAX: u32 = OUTPUTS_PER_BLOCK_MAX;
 
 /// Reads btcd's hintsfile, plain or in a gzip member.
 pub struct BtcdDecoder<R: Read> {
-    window: Window<MaybeGzip<R>>,
+    window: HintsWindow<MaybeGzip<R>>,
     stop_height: Height,
     next: Height,
 }
@@ -65,7 +65,7 @@ impl<R: Read> BtcdDecoder<R> {
         } else {
             MaybeGzip::Plain(reader)
         };
-        let mut window = Window::new(reader, WINDOW_BYTES, 0);
+        let mut window = HintsWindow::new(reader, WINDOW_BYTES, 0);
         let found = window.peek(9, 0)?;
         let [b'U', b'T', b'X', b'O', VERSION, height @ ..] =
             *found.first_chunk::<9>().ok_or_else(|| short(found))?
@@ -123,7 +123,7 @@ impl<R: Read> HintsDecoder for BtcdDecoder<R> {
         let start = self.window.offset();
         let bytes = self.window.peek(length, height)?.get(..length);
         let bytes =
-            bytes.ok_or(HintsError::block(height, start, Fault::End { field: "the gaps" }))?;
+            bytes.ok_or(HintsError::block(height, start, HintsFault::End { field: "the gaps" }))?;
         let mut reader = Reader::new(bytes);
         while reader.remaining() > 0 {
             let at = start + reader.position() as u64;
@@ -140,7 +140,7 @@ impl<R: Read> HintsDecoder for BtcdDecoder<R> {
 
 /// Writes btcd's hintsfile, not compressed.
 pub struct BtcdEncoder<W> {
-    sink: Sink<W>,
+    sink: HintsSink<W>,
     stop_height: Height,
     gaps: Vec<u8>,
 }
@@ -148,7 +148,7 @@ pub struct BtcdEncoder<W> {
 impl<W: Write> BtcdEncoder<W> {
     /// Writes the header.
     pub fn new(writer: W, stop_height: Height) -> Result<Self, HintsError> {
-        let mut sink = Sink::new(writer, 1);
+        let mut sink = HintsSink::new(writer, 1);
         sink.scratch.extend_from_slice(b"UTXO");
         sink.scratch.push(VERSION);
         sink.scratch.extend_from_slice(&stop_height.to_le_bytes());

@@ -16,8 +16,8 @@ use super::block::{BlockElement, HintsDecoder, HintsEncoder, IndexSpace};
 use super::elias_fano::{OUTPUTS_PER_BLOCK_MAX, check_indices};
 use super::error::HintsError;
 use super::gaps::push_gap;
-use super::sink::Sink;
-use super::window::Window;
+use super::sink::HintsSink;
+use super::window::HintsWindow;
 use apus_chain::{Height, write_compact_size};
 use std::io::{Read, Write};
 
@@ -25,14 +25,14 @@ const WINDOW_BYTES: usize = 1 << 16;
 
 /// Reads gaps.
 pub struct DeltaDecoder<R> {
-    window: Window<R>,
+    window: HintsWindow<R>,
     next: Height,
 }
 
 impl<R: Read> DeltaDecoder<R> {
     /// Starts at the first byte of the file.
     pub fn new(reader: R) -> Self {
-        Self { window: Window::new(reader, WINDOW_BYTES, 0), next: 0 }
+        Self { window: HintsWindow::new(reader, WINDOW_BYTES, 0), next: 0 }
     }
 }
 
@@ -68,13 +68,13 @@ impl<R: Read> HintsDecoder for DeltaDecoder<R> {
 
 /// Writes gaps.
 pub struct DeltaEncoder<W> {
-    sink: Sink<W>,
+    sink: HintsSink<W>,
 }
 
 impl<W: Write> DeltaEncoder<W> {
     /// Writes to the start of a file.
     pub const fn new(writer: W) -> Self {
-        Self { sink: Sink::new(writer, 0) }
+        Self { sink: HintsSink::new(writer, 0) }
     }
 }
 
@@ -103,7 +103,7 @@ impl<W: Write> HintsEncoder for DeltaEncoder<W> {
 mod tests {
     use super::*;
     use crate::engines::swiftsync::hints::block::tests::{collect, fault};
-    use crate::engines::swiftsync::hints::error::Fault;
+    use crate::engines::swiftsync::hints::error::HintsFault;
 
     fn read(bytes: &[u8]) -> Result<Vec<Vec<u32>>, HintsError> {
         collect(&mut DeltaDecoder::new(bytes))
@@ -130,7 +130,7 @@ mod tests {
         for end in 0..bytes.len() {
             match end {
                 0 | 1 | 6 => assert!(read(&bytes[..end]).is_ok()),
-                _ => assert!(matches!(fault(read(&bytes[..end])), Fault::End { .. }), "{end}"),
+                _ => assert!(matches!(fault(read(&bytes[..end])), HintsFault::End { .. }), "{end}"),
             }
         }
     }
@@ -138,10 +138,10 @@ mod tests {
     #[test]
     fn absurd_numbers_are_refused() {
         let count = fault(read(&[0xfe, 8, 0xb2, 1, 0]));
-        assert!(matches!(count, Fault::TooLarge { value: 111_112, limit: 111_111, .. }));
+        assert!(matches!(count, HintsFault::TooLarge { value: 111_112, limit: 111_111, .. }));
         let sum = fault(read(&[2, 0xfe, 6, 0xb2, 1, 0, 0]));
-        assert!(matches!(sum, Fault::TooLarge { value: 111_111, limit: 111_110, .. }));
+        assert!(matches!(sum, HintsFault::TooLarge { value: 111_111, limit: 111_110, .. }));
         let long = fault(read(&[1, 0xfd, 3, 0]));
-        assert!(matches!(long, Fault::NonCanonical { .. }));
+        assert!(matches!(long, HintsFault::NonCanonical { .. }));
     }
 }

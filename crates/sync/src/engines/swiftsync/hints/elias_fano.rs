@@ -9,7 +9,7 @@
 //! see [`BitOrder`]. Exactly one byte string stands for a set in a given order, and only that one
 //! is accepted. Telling the orders apart is not done here.
 
-use super::error::Fault;
+use super::error::HintsFault;
 use apus_chain::{ReadError, Reader, write_compact_size};
 use core::fmt;
 use core::str::FromStr;
@@ -82,7 +82,7 @@ impl FromStr for BitOrder {
 
 /// N and M of an element, from which every length follows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Shape {
+pub struct EliasFanoShape {
     /// How many indices.
     pub n: u32,
     /// The greatest index; 0 where there is none.
@@ -90,10 +90,10 @@ pub struct Shape {
     header_bytes: u8,
 }
 
-impl Shape {
-    fn new(n: u32, m: u32, header_bytes: usize) -> Result<Self, Fault> {
+impl EliasFanoShape {
+    fn new(n: u32, m: u32, header_bytes: usize) -> Result<Self, HintsFault> {
         if n > m + 1 {
-            return Err(Fault::TooManyIndices { n, m });
+            return Err(HintsFault::TooManyIndices { n, m });
         }
         Ok(Self { n, m, header_bytes: header_bytes as u8 })
     }
@@ -122,14 +122,14 @@ impl Shape {
 }
 
 /// Reads N and M at the start of `bytes`, which is enough to know how long the element is.
-pub fn measure(bytes: &[u8]) -> Result<Shape, Fault> {
+pub fn measure(bytes: &[u8]) -> Result<EliasFanoShape, HintsFault> {
     let mut reader = Reader::new(bytes);
     let n = number(&mut reader, "N", OUTPUTS_PER_BLOCK_MAX)?;
     if n == 0 {
-        return Shape::new(0, 0, 1);
+        return EliasFanoShape::new(0, 0, 1);
     }
     let m = number(&mut reader, "M", OUTPUTS_PER_BLOCK_MAX - 1)?;
-    Shape::new(n, m, reader.position())
+    EliasFanoShape::new(n, m, reader.position())
 }
 
 /// A CompactSize of at most `limit` as a field of a block's hints.
@@ -137,25 +137,29 @@ pub(super) fn number(
     reader: &mut Reader<'_>,
     field: &'static str,
     limit: u32,
-) -> Result<u32, Fault> {
+) -> Result<u32, HintsFault> {
     match reader.compact_max(limit.into()) {
         Ok(value) => Ok(value as u32),
-        Err(ReadError::NonCanonical { .. }) => Err(Fault::NonCanonical { field }),
+        Err(ReadError::NonCanonical { .. }) => Err(HintsFault::NonCanonical { field }),
         Err(ReadError::TooLarge { value, limit, .. }) => {
-            Err(Fault::TooLarge { field, value, limit })
+            Err(HintsFault::TooLarge { field, value, limit })
         }
-        Err(ReadError::End { .. } | ReadError::Trailing { .. }) => Err(Fault::End { field }),
+        Err(ReadError::End { .. } | ReadError::Trailing { .. }) => Err(HintsFault::End { field }),
     }
 }
 
 /// Decodes the element at the start of `bytes` into `indices`, replacing what was there, and says
 /// how long it is. After an error `indices` holds nothing of use.
-pub fn decode(bytes: &[u8], order: BitOrder, indices: &mut Vec<u32>) -> Result<Shape, Fault> {
+pub fn decode(
+    bytes: &[u8],
+    order: BitOrder,
+    indices: &mut Vec<u32>,
+) -> Result<EliasFanoShape, HintsFault> {
     let shape = measure(bytes)?;
     let low_at = usize::from(shape.header_bytes);
     let high_at = low_at + shape.low_bytes();
-    let low = bytes.get(low_at..high_at).ok_or(Fault::End { field: "L" })?;
-    let high = bytes.get(high_at..shape.bytes()).ok_or(Fault::End { field: "H" })?;
+    let low = bytes.get(low_at..high_at).ok_or(HintsFault::End { field: "L" })?;
+    let high = bytes.get(high_at..shape.bytes()).ok_or(HintsFault::End { field: "H" })?;
     indices.clear();
     match order {
         BitOrder::MsbFirst => decode_bits::<true>(shape, low, high, indices)?,
@@ -165,17 +169,17 @@ pub fn decode(bytes: &[u8], order: BitOrder, indices: &mut Vec<u32>) -> Result<S
 }
 
 fn decode_bits<const MSB: bool>(
-    shape: Shape,
+    shape: EliasFanoShape,
     low: &[u8],
     high: &[u8],
     indices: &mut Vec<u32>,
-) -> Result<(), Fault> {
+) -> Result<(), HintsFault> {
     let (n, m, low_bits) = (shape.n, shape.m, shape.low_bits());
     check_padding::<MSB>(low, n as usize * low_bits as usize, "L")?;
     check_padding::<MSB>(high, shape.high_bits(), "H")?;
     let found = high.chunks(8).map(|chunk| word::<MSB>(chunk).count_ones()).sum::<u32>();
     if found != n {
-        return Err(Fault::SetBits { found, n });
+        return Err(HintsFault::SetBits { found, n });
     }
     indices.reserve(n as usize);
     let mut lows = LowBits::<MSB> { bytes: low, word: 0, filled: 0 };
@@ -186,7 +190,7 @@ fn decode_bits<const MSB: bool>(
             let high_part = base + bits.trailing_zeros() - rank;
             let index = (high_part << low_bits) | lows.take(low_bits);
             if index < least {
-                return Err(Fault::NotAscending { previous: least - 1, index });
+                return Err(HintsFault::NotAscending { previous: least - 1, index });
             }
             indices.push(index);
             least = index + 1;
@@ -196,7 +200,7 @@ fn decode_bits<const MSB: bool>(
         base += 64;
     }
     if n > 0 && least != m + 1 {
-        return Err(Fault::LastIsNotM { last: least - 1, m });
+        return Err(HintsFault::LastIsNotM { last: least - 1, m });
     }
     Ok(())
 }
@@ -216,10 +220,10 @@ fn check_padding<const MSB: bool>(
     bytes: &[u8],
     bits: usize,
     field: &'static str,
-) -> Result<(), Fault> {
+) -> Result<(), HintsFault> {
     let Some(&last) = bytes.last().filter(|_| !bits.is_multiple_of(8)) else { return Ok(()) };
     let last = if MSB { last.reverse_bits() } else { last };
-    if last >> (bits % 8) == 0 { Ok(()) } else { Err(Fault::Padding { field }) }
+    if last >> (bits % 8) == 0 { Ok(()) } else { Err(HintsFault::Padding { field }) }
 }
 
 /// Takes numbers of a few bits each from the front of a bit string.
@@ -248,7 +252,7 @@ impl<const MSB: bool> LowBits<'_, MSB> {
 
 /// Appends the element of `indices`, which must ascend and stay below
 /// [`OUTPUTS_PER_BLOCK_MAX`]; after an error nothing is appended.
-pub fn encode(indices: &[u32], order: BitOrder, out: &mut Vec<u8>) -> Result<(), Fault> {
+pub fn encode(indices: &[u32], order: BitOrder, out: &mut Vec<u8>) -> Result<(), HintsFault> {
     check_indices(indices)?;
     let Some(&m) = indices.last() else {
         out.push(0);
@@ -258,7 +262,7 @@ pub fn encode(indices: &[u32], order: BitOrder, out: &mut Vec<u8>) -> Result<(),
     write_compact_size(out, indices.len() as u64);
     write_compact_size(out, m.into());
     let low_at = out.len();
-    let shape = Shape::new(indices.len() as u32, m, low_at - header_at)?;
+    let shape = EliasFanoShape::new(indices.len() as u32, m, low_at - header_at)?;
     let low_bits = shape.low_bits();
     out.resize(header_at + shape.bytes(), 0);
     let (low, high) = out[low_at..].split_at_mut(shape.low_bytes());
@@ -278,14 +282,14 @@ pub fn encode(indices: &[u32], order: BitOrder, out: &mut Vec<u8>) -> Result<(),
 }
 
 /// Fails unless the indices ascend and could be those of a block's outputs.
-pub(super) fn check_indices(indices: &[u32]) -> Result<(), Fault> {
+pub(super) fn check_indices(indices: &[u32]) -> Result<(), HintsFault> {
     if let Some(pair) = indices.windows(2).find(|pair| pair[0] >= pair[1]) {
-        return Err(Fault::NotAscending { previous: pair[0], index: pair[1] });
+        return Err(HintsFault::NotAscending { previous: pair[0], index: pair[1] });
     }
     let limit = OUTPUTS_PER_BLOCK_MAX - 1;
     match indices.last() {
         Some(&last) if last > limit => {
-            Err(Fault::TooLarge { field: "an index", value: last.into(), limit: limit.into() })
+            Err(HintsFault::TooLarge { field: "an index", value: last.into(), limit: limit.into() })
         }
         _ => Ok(()),
     }

@@ -1,6 +1,6 @@
-//! [`HintsError`] and [`Fault`]: why hints could not be read or written, and where.
+//! [`HintsError`] and [`HintsFault`]: why hints could not be read or written, and where.
 //!
-//! A [`Fault`] is what is wrong with one block's hints, a [`HintsError`] adds the height and the
+//! A [`HintsFault`] is what is wrong with one block's hints, a [`HintsError`] adds the height and the
 //! byte. Every message says what to do or what was expected; none is ever swallowed here.
 
 use super::elias_fano::BitOrder;
@@ -9,7 +9,7 @@ use std::io;
 
 /// What is wrong with the hints of one block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum HintsFault {
     /// The data ends too early.
     #[error("the data ends inside {field}")]
     End {
@@ -131,7 +131,7 @@ pub enum HintsError {
         /// The bit order in which they were read, where it matters.
         order: Option<BitOrder>,
         /// What is wrong.
-        fault: Fault,
+        fault: HintsFault,
     },
     /// The file goes on after its last block.
     #[error(
@@ -247,7 +247,7 @@ impl HintsError {
     }
 
     /// A fault of the hints that begin at `offset`, in an encoding without bit orders.
-    pub(super) const fn block(height: Height, offset: u64, fault: Fault) -> Self {
+    pub(super) const fn block(height: Height, offset: u64, fault: HintsFault) -> Self {
         Self::Block { height, offset, order: None, fault }
     }
 
@@ -293,13 +293,14 @@ mod tests {
         // Whatever a system says of what it was given to write, the hints are not to blame.
         let write = HintsError::Write { height: 1, offset: 2, source: InvalidData.into() };
         assert_eq!(write.kind(), HintsErrorKind::Io);
-        assert_eq!(HintsError::block(1, 2, Fault::Genesis).kind(), HintsErrorKind::Invalid);
+        assert_eq!(HintsError::block(1, 2, HintsFault::Genesis).kind(), HintsErrorKind::Invalid);
     }
 
     #[test]
     fn a_block_is_named_with_the_order_that_it_was_read_in() {
         let read_in = |order| {
-            HintsError::Block { height: 7, offset: 9, order, fault: Fault::Genesis }.to_string()
+            HintsError::Block { height: 7, offset: 9, order, fault: HintsFault::Genesis }
+                .to_string()
         };
         let begin = "the hints of height 7 at byte 9 are invalid";
         assert!(read_in(None).starts_with(&format!("{begin}: ")), "{}", read_in(None));

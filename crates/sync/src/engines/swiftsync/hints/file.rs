@@ -14,11 +14,11 @@
 //! whose sums must balance.
 
 use super::elias_fano::{self, BitOrder, ELEMENT_HEADER_BYTES_MAX};
-use super::error::{Fault, HintsError};
+use super::error::{HintsError, HintsFault};
 use super::order::{OrderEvidence, OrderTrial};
 use super::range::RangeHints;
 use super::source::{HintsSource, SourceReader};
-use super::window::Window;
+use super::window::HintsWindow;
 use apus_chain::{Height, HeightRange, write_compact_size};
 use apus_hash::Sha256;
 use core::fmt;
@@ -112,19 +112,19 @@ impl HintsInfo {
 /// A hintsfile that was found well-formed from the first byte to the last.
 #[derive(Clone)]
 pub struct HintsFile {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SharedHints>,
 }
 
 /// What all readers of one file share.
-pub(super) struct Shared {
+pub(super) struct SharedHints {
     pub(super) source: Arc<dyn HintsSource>,
     pub(super) info: HintsInfo,
     /// The parts, [`PART_ELEMENTS`] elements each; the last may have fewer.
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<HintsFilePart>,
 }
 
 /// Some elements of a file as they were when it was opened.
-pub(super) struct Part {
+pub(super) struct HintsFilePart {
     /// Where the first one begins.
     pub(super) offset: u64,
     /// SHA-256 of all of them.
@@ -146,7 +146,7 @@ impl HintsFile {
         let source: Arc<dyn HintsSource> = Arc::new(source);
         let reader = HashingReader { reader: SourceReader::new(&source, 0), hasher: Sha256::new() };
         let mut pass = FilePass {
-            window: Window::new(reader, PASS_BYTES, 0),
+            window: HintsWindow::new(reader, PASS_BYTES, 0),
             trial: OrderTrial::new(options.order),
             parts: Vec::new(),
             part: Sha256::new(),
@@ -171,7 +171,7 @@ impl HintsFile {
             bytes,
             sha256: hasher.finalize(),
         };
-        Ok(Self { shared: Arc::new(Shared { source, info, parts: pass.parts }) })
+        Ok(Self { shared: Arc::new(SharedHints { source, info, parts: pass.parts }) })
     }
 
     /// What the pass found.
@@ -208,9 +208,9 @@ impl<R: Read> Read for HashingReader<R> {
 
 /// The state of the one pass.
 struct FilePass<R> {
-    window: Window<R>,
+    window: HintsWindow<R>,
     trial: OrderTrial,
-    parts: Vec<Part>,
+    parts: Vec<HintsFilePart>,
     /// Hashes the elements of the last part.
     part: Sha256,
     indices: Vec<u32>,
@@ -255,7 +255,7 @@ impl<R: Read> FilePass<R> {
         for height in layout.start_height()..=stop_height {
             self.element(height)?;
             if height == 0 && !self.first_is_empty {
-                return Err(HintsError::block(0, self.parts[0].offset, Fault::Genesis));
+                return Err(HintsError::block(0, self.parts[0].offset, HintsFault::Genesis));
             }
         }
         if self.window.at_end(stop_height)? {
@@ -315,7 +315,7 @@ impl<R: Read> FilePass<R> {
         let offset = self.window.offset();
         if self.elements.is_multiple_of(PART_ELEMENTS.into()) {
             self.end_part();
-            self.parts.push(Part { offset, digest: [0; 32] });
+            self.parts.push(HintsFilePart { offset, digest: [0; 32] });
         }
         let bytes = next_element(&mut self.window, height)?;
         self.trial.element(height, offset, bytes, &mut self.indices)?;
@@ -340,17 +340,20 @@ impl<R: Read> FilePass<R> {
 
 /// The bytes of the element ahead, which are not skipped yet.
 pub(super) fn next_element<R: Read>(
-    window: &mut Window<R>,
+    window: &mut HintsWindow<R>,
     height: Height,
 ) -> Result<&[u8], HintsError> {
     let offset = window.offset();
     let fail = |fault| HintsError::block(height, offset, fault);
     let ahead = window.peek(ELEMENT_HEADER_BYTES_MAX, height)?;
     if ahead.is_empty() {
-        return Err(fail(Fault::End { field: "the list of blocks" }));
+        return Err(fail(HintsFault::End { field: "the list of blocks" }));
     }
     let length = elias_fano::measure(ahead).map_err(fail)?.bytes();
-    window.peek(length, height)?.get(..length).ok_or_else(|| fail(Fault::End { field: "L or H" }))
+    window
+        .peek(length, height)?
+        .get(..length)
+        .ok_or_else(|| fail(HintsFault::End { field: "L or H" }))
 }
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
 //! Gaps between indices: how many outputs lie between one and the one before.
 
 use super::elias_fano::OUTPUTS_PER_BLOCK_MAX;
-use super::error::Fault;
+use super::error::HintsFault;
 use apus_chain::write_compact_size;
 
 /// Appends the index that lies `gap` outputs behind the one after the last.
-pub(super) fn push_gap(indices: &mut Vec<u32>, gap: u32) -> Result<(), Fault> {
+pub(super) fn push_gap(indices: &mut Vec<u32>, gap: u32) -> Result<(), HintsFault> {
     let least = indices.last().map_or(0, |last| u64::from(*last) + 1);
     let (value, limit) = (least + u64::from(gap), u64::from(OUTPUTS_PER_BLOCK_MAX) - 1);
     if value > limit {
-        return Err(Fault::TooLarge { field: "an index", value, limit });
+        return Err(HintsFault::TooLarge { field: "an index", value, limit });
     }
     indices.push(value as u32);
     Ok(())

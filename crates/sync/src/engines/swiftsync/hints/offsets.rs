@@ -15,9 +15,9 @@
 
 use super::block::{BlockElement, HintsDecoder, HintsEncoder, IndexSpace};
 use super::elias_fano::{OUTPUTS_PER_BLOCK_MAX, check_indices};
-use super::error::{Fault, HintsError};
-use super::sink::Sink;
-use super::window::Window;
+use super::error::{HintsError, HintsFault};
+use super::sink::HintsSink;
+use super::window::HintsWindow;
 use apus_chain::{BlockHash, Height, write_compact_size};
 use std::io::{Read, Write};
 
@@ -28,7 +28,7 @@ const INDEX_MAX: u32 = OUTPUTS_PER_BLOCK_MAX - 1;
 
 /// Reads either form.
 pub struct OffsetsDecoder<R> {
-    window: Window<R>,
+    window: HintsWindow<R>,
     stop_block: BlockHash,
     stop_height: Option<Height>,
     next: Height,
@@ -37,30 +37,32 @@ pub struct OffsetsDecoder<R> {
 impl<R: Read> OffsetsDecoder<R> {
     /// The earlier form: the hash alone, then indices.
     pub fn plain(reader: R) -> Result<Self, HintsError> {
-        let mut window = Window::new(reader, WINDOW_BYTES, 0);
+        let mut window = HintsWindow::new(reader, WINDOW_BYTES, 0);
         let stop_block = BlockHash(window.array(0, "the hash of the stop block")?);
         Ok(Self { window, stop_block, stop_height: None, next: 1 })
     }
 
     /// The later form: stop height and hash, then distances.
     pub fn with_height(reader: R) -> Result<Self, HintsError> {
-        let mut window = Window::new(reader, WINDOW_BYTES, 0);
+        let mut window = HintsWindow::new(reader, WINDOW_BYTES, 0);
         let stop_height = u32::from_le_bytes(window.array(0, "the stop height")?);
         let stop_block = BlockHash(window.array(0, "the hash of the stop block")?);
         Ok(Self { window, stop_block, stop_height: Some(stop_height), next: 1 })
     }
 
-    fn push(&self, indices: &mut Vec<u32>, number: u32) -> Result<(), Fault> {
+    fn push(&self, indices: &mut Vec<u32>, number: u32) -> Result<(), HintsFault> {
         let limit = u64::from(INDEX_MAX);
         let previous = indices.last().copied();
         let base = if self.stop_height.is_some() { previous.unwrap_or(0) } else { 0 };
         let value = u64::from(base) + u64::from(number);
         if value > limit {
-            return Err(Fault::TooLarge { field: "an index", value, limit });
+            return Err(HintsFault::TooLarge { field: "an index", value, limit });
         }
         let index = value as u32;
         match previous {
-            Some(previous) if previous >= index => Err(Fault::NotAscending { previous, index }),
+            Some(previous) if previous >= index => {
+                Err(HintsFault::NotAscending { previous, index })
+            }
             _ => {
                 indices.push(index);
                 Ok(())
@@ -112,13 +114,13 @@ impl<R: Read> HintsDecoder for OffsetsDecoder<R> {
 
 /// Writes the earlier form.
 pub struct OffsetsEncoder<W> {
-    sink: Sink<W>,
+    sink: HintsSink<W>,
 }
 
 impl<W: Write> OffsetsEncoder<W> {
     /// Writes the header, which names the block after which the hints are true.
     pub fn new(writer: W, stop_block: &BlockHash) -> Result<Self, HintsError> {
-        let mut sink = Sink::new(writer, 1);
+        let mut sink = HintsSink::new(writer, 1);
         sink.scratch.extend_from_slice(stop_block.as_bytes());
         sink.flush_scratch()?;
         Ok(Self { sink })
@@ -189,7 +191,7 @@ mod tests {
         assert_eq!(decoder.stop_block(), Some(BlockHash(HASH)));
         assert!(matches!(
             fault(plain(&[]).and(OffsetsDecoder::plain(&HASH[..31]).map(drop))),
-            Fault::End { .. }
+            HintsFault::End { .. }
         ));
     }
 
@@ -197,23 +199,23 @@ mod tests {
     fn the_stated_height_is_held_to() {
         let body = [1, 0, 1, 0];
         assert_eq!(with_height(2, &body).unwrap().len(), 2);
-        assert!(matches!(fault(with_height(3, &body)), Fault::End { .. }));
+        assert!(matches!(fault(with_height(3, &body)), HintsFault::End { .. }));
         let error = with_height(1, &body).unwrap_err();
         assert!(matches!(error, HintsError::Trailing { height: 1, offset: 38 }));
     }
 
     #[test]
     fn indices_must_ascend_and_be_possible() {
-        assert_eq!(fault(plain(&[2, 5, 5])), Fault::NotAscending { previous: 5, index: 5 });
+        assert_eq!(fault(plain(&[2, 5, 5])), HintsFault::NotAscending { previous: 5, index: 5 });
         let repeated = fault(with_height(1, &[2, 5, 0]));
-        assert_eq!(repeated, Fault::NotAscending { previous: 5, index: 5 });
+        assert_eq!(repeated, HintsFault::NotAscending { previous: 5, index: 5 });
         let last = [2, 0, 0xfe, 6, 0xb2, 1, 0];
         assert_eq!(plain(&last).unwrap(), [[0, 111_110]]);
         let beyond = fault(plain(&[2, 0, 0xfe, 7, 0xb2, 1, 0]));
-        assert!(matches!(beyond, Fault::TooLarge { value: 111_111, limit: 111_110, .. }));
+        assert!(matches!(beyond, HintsFault::TooLarge { value: 111_111, limit: 111_110, .. }));
         let sum = fault(with_height(1, &[2, 0xfe, 6, 0xb2, 1, 0, 1]));
-        assert!(matches!(sum, Fault::TooLarge { value: 111_111, .. }));
-        assert!(matches!(fault(plain(&[1, 0xff])), Fault::End { .. }));
-        assert!(matches!(fault(plain(&[1, 0xfd, 7, 0])), Fault::NonCanonical { .. }));
+        assert!(matches!(sum, HintsFault::TooLarge { value: 111_111, .. }));
+        assert!(matches!(fault(plain(&[1, 0xff])), HintsFault::End { .. }));
+        assert!(matches!(fault(plain(&[1, 0xfd, 7, 0])), HintsFault::NonCanonical { .. }));
     }
 }

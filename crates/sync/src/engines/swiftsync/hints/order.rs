@@ -6,7 +6,7 @@
 //! both orders fit every element and mean different coins, the user has to say.
 
 use super::elias_fano::{self, BitOrder};
-use super::error::{Fault, HintsError};
+use super::error::{HintsError, HintsFault};
 use apus_chain::Height;
 
 /// How the bit order is known.
@@ -90,7 +90,7 @@ impl OrderTrial {
         }
     }
 
-    fn invalid(&self, here: OutputPlace, fault: Fault) -> HintsError {
+    fn invalid(&self, here: OutputPlace, fault: HintsFault) -> HintsError {
         let OutputPlace { height, offset } = here;
         HintsError::Block { height, offset, order: Some(self.order), fault }
     }
@@ -101,7 +101,7 @@ impl OrderTrial {
         before: OutputPlace,
         here: OutputPlace,
         bytes: &[u8],
-        fault: Fault,
+        fault: HintsFault,
     ) -> HintsError {
         if elias_fano::decode(bytes, self.order.other(), &mut self.other).is_err() {
             return self.invalid(here, fault);

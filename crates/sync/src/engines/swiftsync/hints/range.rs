@@ -7,10 +7,10 @@
 
 use super::block::{BlockElement, BlockHints, HintsDecoder, IndexSpace};
 use super::elias_fano;
-use super::error::{Fault, HintsError};
-use super::file::{PART_ELEMENTS, Shared, next_element};
+use super::error::{HintsError, HintsFault};
+use super::file::{PART_ELEMENTS, SharedHints, next_element};
 use super::source::SourceReader;
-use super::window::Window;
+use super::window::HintsWindow;
 use apus_chain::{Height, HeightRange};
 use apus_hash::Sha256;
 use core::fmt;
@@ -21,8 +21,8 @@ const RANGE_BYTES: usize = 1 << 16;
 
 /// The hints of a range, in ascending height.
 pub struct RangeHints {
-    shared: Arc<Shared>,
-    window: Window<SourceReader>,
+    shared: Arc<SharedHints>,
+    window: HintsWindow<SourceReader>,
     heights: HeightRange,
     next: Height,
     indices: Vec<u32>,
@@ -33,7 +33,7 @@ pub struct RangeHints {
 }
 
 impl RangeHints {
-    pub(super) fn new(shared: &Arc<Shared>, heights: HeightRange) -> Result<Self, HintsError> {
+    pub(super) fn new(shared: &Arc<SharedHints>, heights: HeightRange) -> Result<Self, HintsError> {
         let stop_height = shared.info.stop_height;
         if u64::from(heights.end) > u64::from(stop_height) + 1 {
             return Err(HintsError::OutOfRange { wanted: heights, stop_height });
@@ -43,7 +43,11 @@ impl RangeHints {
         let offset = shared.parts.get(part as usize).map_or(shared.info.bytes, |part| part.offset);
         let mut range = Self {
             shared: Arc::clone(shared),
-            window: Window::new(SourceReader::new(&shared.source, offset), RANGE_BYTES, offset),
+            window: HintsWindow::new(
+                SourceReader::new(&shared.source, offset),
+                RANGE_BYTES,
+                offset,
+            ),
             heights,
             next: heights.start,
             indices: Vec::new(),
@@ -104,7 +108,7 @@ impl RangeHints {
     fn element(
         &mut self,
         height: Height,
-        read: impl FnOnce(&[u8]) -> Result<(), Fault>,
+        read: impl FnOnce(&[u8]) -> Result<(), HintsFault>,
     ) -> Result<(), HintsError> {
         let offset = self.window.offset();
         let info = &self.shared.info;

@@ -1,10 +1,10 @@
-//! [`Sink`]: a stream being written, with the height and the byte that its errors name.
+//! [`HintsSink`]: a stream being written, with the height and the byte that its errors name.
 
-use super::error::{Fault, HintsError};
+use super::error::{HintsError, HintsFault};
 use apus_chain::Height;
 use std::io::{self, Write};
 
-pub(super) struct Sink<W> {
+pub(super) struct HintsSink<W> {
     writer: W,
     offset: u64,
     /// The height whose hints come next.
@@ -13,7 +13,7 @@ pub(super) struct Sink<W> {
     pub(super) scratch: Vec<u8>,
 }
 
-impl<W: Write> Sink<W> {
+impl<W: Write> HintsSink<W> {
     pub(super) const fn new(writer: W, start_height: Height) -> Self {
         Self { writer, offset: 0, next: start_height, scratch: Vec::new() }
     }
@@ -35,7 +35,7 @@ impl<W: Write> Sink<W> {
     }
 
     /// What is wrong with the hints of the next height; what was prepared of them is dropped.
-    pub(super) fn invalid(&mut self, fault: Fault) -> HintsError {
+    pub(super) fn invalid(&mut self, fault: HintsFault) -> HintsError {
         self.scratch.clear();
         HintsError::block(self.next, self.offset, fault)
     }
@@ -78,9 +78,9 @@ mod tests {
 
     #[test]
     fn errors_name_the_block_and_where_its_hints_begin() {
-        let mut sink = Sink::new(Full(8), 5);
+        let mut sink = HintsSink::new(Full(8), 5);
         for (height, offset) in [(5, 0), (6, 3)] {
-            let error = sink.invalid(Fault::Genesis);
+            let error = sink.invalid(HintsFault::Genesis);
             assert!(
                 matches!(error, HintsError::Block { height: at, offset: byte, .. } if (at, byte) == (height, offset)),
                 "{error}"

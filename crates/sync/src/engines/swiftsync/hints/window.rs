@@ -1,14 +1,14 @@
-//! [`Window`]: a stream seen through a buffer of fixed size, with the position in the file.
+//! [`HintsWindow`]: a stream seen through a buffer of fixed size, with the position in the file.
 //!
 //! A decoder asks for so many bytes in one piece and then takes them; the buffer never grows,
 //! so memory stays bounded whatever the stream holds. It knows no encoding, only CompactSizes.
 
 use super::elias_fano::number;
-use super::error::{Fault, HintsError};
+use super::error::{HintsError, HintsFault};
 use apus_chain::{Height, Reader};
 use std::io::{self, Read};
 
-pub(super) struct Window<R> {
+pub(super) struct HintsWindow<R> {
     reader: R,
     buffer: Box<[u8]>,
     start: usize,
@@ -17,7 +17,7 @@ pub(super) struct Window<R> {
     ended: bool,
 }
 
-impl<R: Read> Window<R> {
+impl<R: Read> HintsWindow<R> {
     /// Sees at most `capacity` bytes at once; the first byte of `reader` stands at `offset`.
     pub(super) fn new(reader: R, capacity: usize, offset: u64) -> Self {
         let buffer = vec![0; capacity].into_boxed_slice();
@@ -83,7 +83,7 @@ impl<R: Read> Window<R> {
         let bytes = *self.peek(N, height)?.first_chunk::<N>().ok_or(HintsError::block(
             height,
             offset,
-            Fault::End { field },
+            HintsFault::End { field },
         ))?;
         self.skip(N);
         Ok(bytes)
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn pieces_come_whole_however_the_stream_arrives() {
         let data: Vec<u8> = (0..100).collect();
-        let mut window = Window::new(Drip(&data, false), 9, 1000);
+        let mut window = HintsWindow::new(Drip(&data, false), 9, 1000);
         let mut seen = Vec::new();
         for count in (1..=9).cycle() {
             let bytes = window.peek(count, 0).unwrap();
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn an_error_names_the_byte_that_could_not_be_read() {
-        let mut window = Window::new(Fails(&[1, 2, 3, 4, 5]), 16, 1000);
+        let mut window = HintsWindow::new(Fails(&[1, 2, 3, 4, 5]), 16, 1000);
         window.peek(3, 7).unwrap();
         window.skip(3);
         let error = window.peek(4, 8).unwrap_err();
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn numbers_are_bounded_and_strict() {
         let bytes = [5, 0xfd, 0x00, 0x01, 0xfd, 0x05, 0x00, 0xfe];
-        let mut window = Window::new(&bytes[..], 16, 7);
+        let mut window = HintsWindow::new(&bytes[..], 16, 7);
         assert_eq!(window.number(1, "x", 5).unwrap(), 5);
         let large = window.number(1, "x", 255).unwrap_err();
         assert!(matches!(
@@ -176,7 +176,7 @@ mod tests {
             HintsError::Block {
                 height: 1,
                 offset: 8,
-                fault: Fault::TooLarge { value: 256, .. },
+                fault: HintsFault::TooLarge { value: 256, .. },
                 ..
             }
         ));
@@ -184,10 +184,10 @@ mod tests {
         let long = window.number(2, "x", 255).unwrap_err();
         assert!(matches!(
             long,
-            HintsError::Block { height: 2, offset: 11, fault: Fault::NonCanonical { .. }, .. }
+            HintsError::Block { height: 2, offset: 11, fault: HintsFault::NonCanonical { .. }, .. }
         ));
         window.skip(3);
         let cut = window.number(2, "x", 255).unwrap_err();
-        assert!(matches!(cut, HintsError::Block { offset: 14, fault: Fault::End { .. }, .. }));
+        assert!(matches!(cut, HintsError::Block { offset: 14, fault: HintsFault::End { .. }, .. }));
     }
 }

@@ -5,15 +5,15 @@
 
 use super::block::{HintsEncoder, IndexSpace};
 use super::elias_fano::{self, BitOrder};
-use super::error::{Fault, HintsError};
+use super::error::{HintsError, HintsFault};
 use super::file::{Layout, MAGIC, VERSION};
-use super::sink::Sink;
+use super::sink::HintsSink;
 use apus_chain::{Height, write_compact_size};
 use std::io::Write;
 
 /// Writes the hints of one block after the other.
 pub struct HintsWriter<W> {
-    sink: Sink<W>,
+    sink: HintsSink<W>,
     order: BitOrder,
     layout: Layout,
     stop_height: Height,
@@ -34,7 +34,7 @@ impl<W: Write> HintsWriter<W> {
         order: BitOrder,
         layout: Layout,
     ) -> Result<Self, HintsError> {
-        let mut sink = Sink::new(writer, layout.start_height());
+        let mut sink = HintsSink::new(writer, layout.start_height());
         sink.scratch.extend_from_slice(&MAGIC);
         sink.scratch.push(VERSION);
         sink.scratch.extend_from_slice(&stop_height.to_le_bytes());
@@ -57,7 +57,7 @@ impl<W: Write> HintsWriter<W> {
             return Err(self.sink.miscounted(self.stop_height));
         }
         if self.sink.next == 0 && !indices.is_empty() {
-            return Err(self.sink.invalid(Fault::Genesis));
+            return Err(self.sink.invalid(HintsFault::Genesis));
         }
         elias_fano::encode(indices, self.order, &mut self.sink.scratch)
             .map_err(|fault| self.sink.invalid(fault))?;
