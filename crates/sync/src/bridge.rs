@@ -8,10 +8,9 @@
 //! Ranges end at heights that are multiples of what the caller says, so that any start leads to the same files. Where
 //! changes of the forest fill its memory before, a range ends there, and the next one where it would have.
 
-mod disk;
 mod start;
 
-pub(crate) use disk::{DISK_PERCENT, tell_disk};
+pub(crate) use start::{DISK_PERCENT, tell_disk};
 
 use crate::engines::mergesync::BlockLeafChange;
 use crate::error::{BridgeError, StorageResult, SyncError};

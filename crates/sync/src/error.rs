@@ -1,23 +1,21 @@
 //! [`SyncError`]: everything that can end a run, in the kinds that exit codes tell apart.
 
-mod anchored;
 mod beyond;
 mod bridge;
-mod clock;
 mod invalid;
 mod io_error;
 mod proofs;
 mod source;
 mod usage;
 
-pub use anchored::NotAnchored;
 pub use beyond::{ChainGap, GapStretch, InvalidBlock};
 pub use bridge::BridgeError;
-pub use clock::ClockError;
 pub use invalid::InvalidError;
 pub use io_error::IoError;
 pub use proofs::ProofsError;
+pub use source::ClockError;
 pub use source::SourceError;
+pub use usage::NotAnchored;
 pub use usage::UsageError;
 
 use crate::engines::in_order::ChainstateError;

@@ -66,7 +66,7 @@ pub use sink::ReadBack;
 pub use source::blocksdir::{BlockHead, BlocksDir, UseIndex};
 pub use source::peers;
 pub use source::{BlockFetcher, BlockSource, ChainSource, GivenBlocks, Taken};
-pub use supply::outputs::{OutputsOfBlock, walk_outputs};
+pub use supply::ranges::{OutputsOfBlock, walk_outputs};
 pub use verify::{
     Finding, FindingKind, FoundFault, ProvenBy, Verify, VerifyOutcome, discard_verify,
     foreign_to_verify, has_verify_progress, look_at_index, verify,

@@ -3,11 +3,10 @@
 //! A [`Dispatch`] sees that each segment is done; what it hands over is kept here, and written down
 //! before it takes too much memory or too long to do again.
 
-mod segment;
 mod threads;
 
-pub use segment::do_segment;
 pub use threads::Threads;
+pub use threads::do_segment;
 
 use crate::engines::pass::{PartialResult, Pass, Work};
 use crate::engines::swiftsync::aggregate::Secret;

@@ -2,14 +2,13 @@
 //!
 //! Nothing is proved here. Whether a proof holds with the roots before its block, the engine finds when it judges the block.
 
-pub(crate) mod caches;
-mod stored;
-
 use crate::error::{BridgeError, StorageResult, SyncError};
 use apus_chain::{BlockHash, Height, HeightRange, Network, Reader};
 use apus_storage::Storage;
 use apus_utreexo::{Proof, RangeFile, RangeFileError, Roots, range_of_name};
-use stored::StoredFile;
+use std::io::{self, Read, Seek, SeekFrom};
+
+pub(crate) mod caches;
 
 /// What files of proofs have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -255,4 +254,50 @@ fn leaf_bytes(reader: &mut Reader<'_>, count: usize) -> Option<Vec<u32>> {
         u32::try_from(reader.position() - start).ok()
     };
     (0..count).map(bytes).collect()
+}
+
+// [`StoredFile`]: a file behind the door, read at any place.
+
+/// See the module.
+pub(crate) struct StoredFile<'s> {
+    storage: &'s dyn Storage,
+    name: String,
+    length: u64,
+    at: u64,
+    /// What reads on from there, if it was not left.
+    reader: Option<Box<dyn Read + Send>>,
+}
+
+impl<'s> StoredFile<'s> {
+    pub(crate) fn open(storage: &'s dyn Storage, name: &str) -> io::Result<Self> {
+        let length = storage.len(name)?;
+        Ok(Self { storage, name: name.to_owned(), length, at: 0, reader: None })
+    }
+}
+
+impl Read for StoredFile<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let reader = match &mut self.reader {
+            Some(reader) => reader,
+            none => none.insert(self.storage.open(&self.name, self.at)?),
+        };
+        let count = reader.read(out)?;
+        self.at += count as u64;
+        Ok(count)
+    }
+}
+
+impl Seek for StoredFile<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let at = match to {
+            SeekFrom::Start(at) => Some(at),
+            SeekFrom::End(by) => self.length.checked_add_signed(by),
+            SeekFrom::Current(by) => self.at.checked_add_signed(by),
+        };
+        let at = at.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        if at != self.at {
+            (self.at, self.reader) = (at, None);
+        }
+        Ok(at)
+    }
 }

@@ -2,36 +2,32 @@
 //!
 //! Values only: what is done with them is elsewhere.
 
-mod memory;
-mod outcome;
-mod stop;
-
-pub use memory::MemoryParts;
-pub use outcome::{Outcome, ScriptCounts};
-pub use stop::first_of_last;
-pub use stop::{LAST_BLOCKS, Stop};
-
 use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::engines::swiftsync::hints::HintsOptions;
-use crate::error::{SyncError, UsageError};
+use crate::error::{InvalidError, SyncError, UsageError};
 use crate::folder::FolderOutput;
 use crate::machines::Machines;
 use crate::progress::Observer;
-use crate::source::SearchOptions;
 use crate::source::blocksdir::UseIndex;
 use crate::source::peers::Peers;
-use apus_chain::{BlockHash, Params, ScriptVerifier};
+use crate::source::{ChainSource, SearchOptions};
+use apus_chain::{BlockHash, HeaderChain, Height, Params, ScriptVerifier};
 use apus_datadir::BlocksFolder;
 use apus_engine::utxo::forest::ForestStore;
 use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_p2p::addresses::NodeAddress;
 use apus_p2p::transport::TransportChoice;
 use apus_storage::Storage;
+pub use memory::MemoryParts;
+pub use outcome::{Outcome, ScriptCounts};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+
+mod memory;
+mod outcome;
 
 /// Where the hints come from.
 #[derive(Debug, Clone)]
@@ -352,4 +348,69 @@ pub struct ConnectOptions<'a> {
     /// The file that notes where blocks lie which go into a data directory. Goes with the progress,
     /// too.
     pub positions: PathBuf,
+}
+
+// [`Stop`]: where a run ends, and which blocks are its last ones.
+
+/// Where a run ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// Where the hints do.
+    AtHints,
+    /// At this height, which is not below that of the hints.
+    At(Height),
+    /// At the tip of the most-work chain.
+    AtTip,
+}
+
+impl Stop {
+    /// The height at which a run on `chain` ends, with hints that stop at `hinted`.
+    pub fn end(self, hinted: Height, chain: &HeaderChain) -> Height {
+        match self {
+            Self::AtHints => hinted,
+            Self::At(height) => height,
+            Self::AtTip => chain.tip_height(),
+        }
+    }
+
+    /// The height at which a run without hints ends, or one that goes on above them.
+    pub fn end_in(self, dir: &dyn ChainSource) -> Result<Height, SyncError> {
+        self.expect_in(dir)?;
+        Ok(self.end(dir.chain().tip_height(), dir.chain()))
+    }
+
+    /// Fails where the chain does not reach up to it.
+    pub fn expect_in(self, dir: &dyn ChainSource) -> Result<(), SyncError> {
+        let tip = dir.chain().tip_height();
+        match self {
+            Self::At(stop) if stop > tip => {
+                let gap = dir.gap().clone();
+                Err(SyncError::Invalid(InvalidError::StopAboveTip { stop, tip, gap }))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// So many of its last blocks a node always keeps with their undo data (Core `validation.h`,
+/// `MIN_BLOCKS_TO_KEEP`).
+pub const LAST_BLOCKS: Height = 288;
+
+/// The first of the last blocks of a chain that ends at `end`. The genesis block is never among them:
+/// nothing goes back over it.
+pub fn first_of_last(end: Height) -> Height {
+    (end + 1).saturating_sub(LAST_BLOCKS).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_blocks_are_as_many_as_a_node_keeps() {
+        for (end, first) in [(1, 1), (287, 1), (288, 1), (289, 2), (1000, 713)] {
+            assert_eq!(first_of_last(end), first);
+            assert_eq!(end + 1 - first, LAST_BLOCKS.min(end));
+        }
+    }
 }

@@ -4,7 +4,7 @@ mod hints_of_set;
 
 use crate::best_chain::{CHAINS_LEFT_MAX, chain_anew, headers};
 use crate::engines::in_order;
-use crate::engines::in_order::anew::begin_anew;
+use crate::engines::in_order::chains::begin_anew;
 use crate::engines::mergesync::{self, MergeOutcome, MergedSet};
 use crate::engines::pass::RunKind;
 use crate::engines::swiftsync::aggregate::AggregateKind;

@@ -9,20 +9,17 @@
 
 mod cursor;
 mod form;
-mod group;
 mod lanes;
 mod merging;
-mod parts;
 mod reader;
-mod writer;
 
 pub use cursor::RunCursor;
+pub use form::RecordGroup;
 pub use form::{Answers, CoinsForm, LeavesForm, MadeForm, PlacesForm, RunForm, SpentForm};
-pub use group::RecordGroup;
 pub use lanes::{LanePiece, Lot, RunLanes};
 pub use merging::Merging;
-pub use parts::{divide, divide_sizes};
-pub use writer::RunWriter;
+pub use merging::RunWriter;
+pub use merging::{divide, divide_sizes};
 
 use crate::engines::pass::RunKind;
 use crate::error::{StorageResult, SyncError};

@@ -6,9 +6,7 @@
 
 mod chainstate;
 pub mod datadir;
-pub mod folders;
 pub mod forest;
-mod kept;
 pub mod put;
 pub mod read_back;
 mod set_hash;

@@ -10,7 +10,7 @@ pub mod invalid;
 pub mod names;
 pub mod plan;
 pub mod record;
-pub mod sealed;
+pub(crate) mod sealed;
 mod segment;
 mod store;
 

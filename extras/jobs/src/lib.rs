@@ -7,7 +7,6 @@ mod desk;
 mod error;
 mod job;
 mod mergesync;
-mod opened;
 mod queue;
 mod remote;
 mod warning;

@@ -24,11 +24,11 @@ use crate::desk::Desk;
 use crate::desk::JobFailure;
 use crate::desk::Useless;
 use crate::job::{JobKey, JobStep};
-use crate::opened::open;
 use crate::queue::{
     ConnectDone, ConnectTold, ForestTold, GatherDone, JobQueue, PassKind, RunId, Sent, nothing_told,
 };
 use crate::remote::SharedRun;
+use crate::remote::open;
 use apus_chain::{Height, HeightRange};
 use apus_sync::engines::mergesync::Gather;
 use apus_sync::engines::pass::{Counts, PartialResult, Pass};

@@ -8,32 +8,29 @@
 //!
 //! Formats: `docs/formats/cluster-wire.md`.
 
-mod any;
 mod found;
 pub(crate) mod hints;
 mod message;
-mod passed_on;
 mod patience;
 pub(crate) mod proven;
 pub(crate) mod result;
 mod shuffle;
 mod spec;
-mod undo;
 mod wire;
 
-pub use any::reads_as_sent;
 pub(crate) use found::{FoundPart, FoundSlice, JoinFound};
+pub use message::reads_as_sent;
+pub use message::rest_of_passed_on;
 pub(crate) use message::{AnswerKind, JobAnswer, JobMessage};
-pub use passed_on::rest_of_passed_on;
 pub(crate) use patience::QueuePatience;
 pub(crate) use result::SegmentResult;
+pub(crate) use result::SentUndo;
 pub(crate) use shuffle::{
     ConnectDone, ConnectTold, ForestTold, GatherDone, JoinDone, JoinSource, JoinTold, RecordPiece,
     RunObjects, Sent, Slice, nothing_told,
 };
 pub(crate) use spec::{PassKind, RunSpec};
 pub use spec::{RunDescription, RunId, describe_run};
-pub(crate) use undo::SentUndo;
 pub(crate) use wire::digest;
 pub use wire::{ObjectPart, ObjectRef, WIRE_VERSION, WireError};
 

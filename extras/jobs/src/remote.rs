@@ -5,27 +5,27 @@
 //! and each segment counts once, whatever comes twice. All that is needed to go on after a crash is in the work folder
 //! and in the queue: what was answered meanwhile is found there. The [desk](Desk) is for any jobs of a run.
 
-use crate::desk::{Answered, Useless, await_closed};
+use crate::desk::{Answered, Desk, Useless, await_closed, patience};
+use crate::error::ClusterError;
 use crate::job::JobKey;
 use crate::mergesync;
-use crate::opened::open;
-use crate::queue::{JobQueue, PassKind, SegmentResult};
-use crate::queue::{hints, proven};
+use crate::queue::{JobQueue, ObjectRef, PassKind, RunId, RunSpec, SegmentResult, hints, proven};
 use apus_chain::HeightRange;
 use apus_sync::engines::pass::PartialResult;
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::engines::swiftsync::{self, SegmentHints};
 use apus_sync::engines::{mergesync as engine, utreexo};
-use apus_sync::error::SyncError;
+use apus_sync::error::{SourceError, SyncError};
 use apus_sync::pass::TakeDone;
+use apus_sync::progress::stop_if_interrupted;
 use apus_sync::request::Request;
 use apus_sync::runs::index_of;
-use apus_sync::source::GivenBlocks;
+use apus_sync::source::{ChainSource, GivenBlocks};
 use apus_sync::supply::weight_of;
-use apus_sync::workdir::FinishedRange;
-use apus_sync::workdir::Workdir;
 use apus_sync::workdir::plan::Plan;
+use apus_sync::workdir::{FinishedRange, Workdir};
 use apus_sync::{Machines, RootsAround, Segments};
+use std::time::Instant;
 
 /// A run that machines share.
 #[derive(Clone, Copy)]
@@ -145,5 +145,46 @@ fn hand_out<R: PartialResult>(
             Err(error)
         }
         Err(error) => Err(error),
+    }
+}
+
+// [`open`]: makes a run known to other machines.
+
+/// Makes the run known, or goes on with it.
+pub(crate) fn open<'d>(
+    shared: &SharedRun<'d>,
+    request: &'d Request<'d>,
+    source: &'d dyn ChainSource,
+) -> Result<Desk<'d>, SyncError> {
+    let began = Instant::now();
+    let headers = headers(request, source, shared.plan.identity.stop)?;
+    let (of, patience) = (ObjectRef::of(&headers), patience(request));
+    let spec = RunSpec { pass: shared.pass, plan: shared.plan.clone(), headers: of };
+    let spec = spec.to_bytes().ok_or_else(|| {
+        let segments = shared.plan.segments.len();
+        ClusterError::Message(format!(
+            "{segments} segments are too many to be described to other machines: start anew, with another \
+             --workdir and a greater --segment-bytes, or without that"
+        ))
+    })?;
+    let run = RunId::of(&spec);
+    // They are there before the run is seen.
+    patience.with(|| shared.of.queue.put_object(&run, &headers))?;
+    patience.with(|| shared.of.queue.open(&run, &spec))?;
+    Ok(Desk::new(shared.of.queue, request, (run, spec), source, began.elapsed()))
+}
+
+/// The headers of all blocks up to a height, one after the other.
+fn headers(
+    request: &Request<'_>,
+    source: &dyn ChainSource,
+    stop: u32,
+) -> Result<Vec<u8>, SyncError> {
+    let heads = source.heads(stop, &mut |_| {
+        stop_if_interrupted(request.env.interrupt).map_err(|_| SourceError::Interrupted)
+    });
+    match heads {
+        Err(SourceError::Interrupted) => Err(SyncError::Interrupted),
+        other => Ok(other?.iter().flat_map(|head| head.header).collect()),
     }
 }

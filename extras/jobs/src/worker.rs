@@ -9,7 +9,6 @@
 mod in_turn;
 mod joiner;
 mod one;
-mod ranges;
 mod scratch;
 mod segments;
 
@@ -231,9 +230,9 @@ fn work_with(
             all(&PassSegments { pass: &pass, input: &read_hints })
         }
         PassKind::Utreexo => {
-            let proofs = ranges::open(request, identity.network, dir.chain())?;
+            let proofs = segments::open(request, identity.network, dir.chain())?;
             let pass = Utreexo::new(params, dir.chain(), assumed, scripts()?);
-            let input = |told: &[u8], range| ranges::read(&*proofs, request, told, range);
+            let input = |told: &[u8], range| segments::read(&*proofs, request, told, range);
             all(&PassSegments { pass: &pass, input: &input })
         }
         PassKind::MergeSync | PassKind::MergeSyncKept => {

@@ -5,7 +5,7 @@
 
 use super::error_text::error_text;
 use super::interpreter::{Interpreter, PreparedTx, Refusal};
-use super::verify::{KernelTx, SpentOutput};
+use super::verify::{InterpreterTx, SpentOutput};
 use crate::coin::CoinBytes;
 use apus_chain::{
     ScriptError, ScriptVerifier, VERIFY_CHECKLOCKTIMEVERIFY, VERIFY_CHECKSEQUENCEVERIFY,
@@ -68,7 +68,7 @@ impl ScriptVerifier for KernelInterpreter {
 
 /// A transaction in the interpreter's hands, with the coins that it spends.
 struct KernelTx {
-    tx: KernelTx,
+    tx: InterpreterTx,
     spent: Vec<CoinBytes>,
 }
 
@@ -83,11 +83,11 @@ impl PreparedTx for KernelTx {
     }
 }
 
-fn read(raw: &[u8]) -> Result<KernelTx, ScriptError> {
-    KernelTx::read(raw).ok_or_else(|| setup("the transaction cannot be read"))
+fn read(raw: &[u8]) -> Result<InterpreterTx, ScriptError> {
+    InterpreterTx::read(raw).ok_or_else(|| setup("the transaction cannot be read"))
 }
 
-fn share(tx: &mut KernelTx, spent: &[SpentOutput<'_>]) -> Result<(), ScriptError> {
+fn share(tx: &mut InterpreterTx, spent: &[SpentOutput<'_>]) -> Result<(), ScriptError> {
     let shared = tx.share(spent);
     shared.then_some(()).ok_or_else(|| setup("memory for what the inputs share is not there"))
 }

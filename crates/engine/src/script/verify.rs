@@ -1,4 +1,4 @@
-//! [`KernelTx`]: a transaction in the hands of Core's interpreter, by the functions of `verify.cpp`.
+//! [`InterpreterTx`]: a transaction in the hands of Core's interpreter, by the functions of `verify.cpp`.
 //!
 //! A transaction is read once, and what its inputs share is computed once; then it does not change, and any thread
 //! may run its inputs. What is asked here has been looked at by [`kernel`](super::kernel): the flags are known to Core
@@ -52,15 +52,15 @@ unsafe extern "C" {
 }
 
 /// A transaction that Core's interpreter has read.
-pub(super) struct KernelTx(NonNull<Opaque>);
+pub(super) struct InterpreterTx(NonNull<Opaque>);
 
 // SAFETY: it holds nothing of the thread that made it, and nothing else points to it.
-unsafe impl Send for KernelTx {}
+unsafe impl Send for InterpreterTx {}
 // SAFETY: what takes it by a shared reference only reads it (`verify.cpp`: `const ApusTx*`), and Core's functions that
 // are called there keep what they work out on their own stack.
-unsafe impl Sync for KernelTx {}
+unsafe impl Sync for InterpreterTx {}
 
-impl KernelTx {
+impl InterpreterTx {
     /// Reads a transaction; none where the bytes are not exactly one.
     pub(super) fn read(raw: &[u8]) -> Option<Self> {
         // SAFETY: so many bytes are there, and are only read until the call returns.
@@ -88,7 +88,7 @@ impl KernelTx {
     }
 }
 
-impl Drop for KernelTx {
+impl Drop for InterpreterTx {
     fn drop(&mut self) {
         // SAFETY: `read` made it, and it is not used again.
         unsafe { apus_tx_free(self.0.as_ptr()) }

@@ -1,6 +1,6 @@
 //! [`ChainManagerError`]: what ends the work; an invalid block does not.
 
-use super::coins::TipCoinsError;
+use super::TipCoinsError;
 use crate::error::ErrorKind;
 use apus_chain::{BlockHash, Height};
 use std::io;

@@ -3,8 +3,8 @@
 //! And the order of durable things: the store moves to a block only after the log that holds the
 //! block is durable, so no crash leaves coins at a block that is nowhere.
 
-use super::coins::{TipCoins, TipCoinsError};
 use super::replay::LogSync;
+use super::{TipCoins, TipCoinsError};
 use crate::engines::in_order::{Chainstate, ChainstateError};
 use apus_chain::{Ancestry, BlockHash, CheckedBlock, KnownBlock, OutPoint};
 use apus_engine::utxo::store::{CoinsStore, EachCoin, Flush, StoreError};

@@ -7,19 +7,16 @@
 //! settled elsewhere; where a block of it proves invalid, or cannot be had, the run goes on with
 //! another one if there is one to go for.
 
-pub(crate) mod anew;
-mod chains;
+pub(crate) mod chains;
 mod chainstate;
-mod chainstate_error;
 mod coins;
 mod fill;
 pub(crate) mod keeper;
 mod layers;
 mod totals;
-pub(crate) mod undo;
 
 pub use chainstate::{Chainstate, ChainstateOptions};
-pub use chainstate_error::ChainstateError;
+pub use totals::ChainstateError;
 pub use totals::Totals;
 
 use crate::engines::swiftsync::Counts;
@@ -41,9 +38,9 @@ use apus_engine::script::ScriptPool;
 use apus_engine::utxo::{CoinsStore, ConnectContext, PreparedBlock};
 use fill::{fill, sum_of_base};
 pub use keeper::{Keeper, KeptBlock};
+use keeper::{put_undo, warn_of_missing};
 use std::sync::Arc;
 use std::time::Instant;
-use undo::{put_undo, warn_of_missing};
 
 /// A flush writes coins that would have been spent in memory, so it waits longer than the segments
 /// of a run in any order: so many checkpoint intervals.

@@ -5,10 +5,9 @@
 //! adds up; and that it can be written down and read again, on this machine or another one. An engine
 //! that connects all blocks one after the other is no pass.
 
-mod counts;
 mod covered;
 
-pub use counts::Counts;
+pub use covered::Counts;
 pub use covered::Covered;
 pub(crate) use covered::{SeenHeights, Uncovered};
 

@@ -1,12 +1,9 @@
 //! The work of SwiftSync: the set at the height where the hints stop, or below the last blocks, proven.
 
 pub mod aggregate;
-mod anchor;
-mod as_pass;
 mod fully;
 pub mod hints;
 mod leaves;
-mod open_hints;
 mod partial;
 mod segment;
 mod segment_hints;
@@ -26,7 +23,7 @@ pub use spent_later::{SPENT_LATER_KEY, SpentByBlock, SpentLater, SpentLaterBuild
 pub use state::{Finished, SwiftSync, SwiftSyncError, Verdict};
 
 use crate::best_chain::{headers, longer_chain};
-use crate::engines::in_order::undo::warn_of_missing;
+use crate::engines::in_order::keeper::warn_of_missing;
 use crate::engines::pass::Pass;
 use crate::engines::swiftsync::aggregate::{AggregateKind, Aggregator};
 use crate::engines::swiftsync::hints::HintsInfo;
@@ -42,14 +39,14 @@ use crate::warning::{Unanchored, Warning};
 use crate::workdir::plan::{NO_HINTS, Plan, RunIdentity};
 use crate::workdir::record::Record;
 use crate::workdir::{FinishedRange, SegmentsOf, Workdir};
-use anchor::expect_anchored;
 use apus_chain::{BlockHash, HeaderChain, Height, HeightRange, KnownBlock};
 use apus_engine::script::{ScriptPool, ScriptPoolError, script_verifier};
-use open_hints::{FileHints, HintsProvider};
+use snapshot_hints::{FileHints, HintsProvider};
 use snapshot_hints::{SnapshotHints, SnapshotWanted, snapshot_header};
 use state::{MISSING, PREMATURE};
 use std::path::PathBuf;
 use std::sync::Arc;
+use tail::expect_anchored;
 use tail::{expect_scripts, last_under_hints, spent_later};
 
 /// The segments of a run under hints.

@@ -10,13 +10,12 @@ mod error;
 mod files;
 mod partial;
 mod peers;
-mod source;
 mod state;
 
 pub use coins::{EntryError, LeafFault};
 pub use error::ProvenError;
+pub use files::{ProofRange, ProofReader, ProofSource};
 pub use partial::{AmountSums, Partial, ProvenMergeError, RootsDiffer};
-pub use source::{ProofRange, ProofReader, ProofSource};
 use state::known;
 pub use state::{Segment, Utreexo, Verdict};
 

@@ -4,15 +4,14 @@
 //! shared between workers but the claim counter. A finished segment goes through a bounded channel to
 //! the calling thread. The channel is the back-pressure: a slow disk holds the workers.
 
-use super::segment::do_segment;
-use super::{Counters, Dispatch, PassJob, Take};
-use crate::engines::pass::{PartialResult, Pass, Work};
+use crate::engines::pass::{FinishedSegment, PartialResult, Pass, Work};
 use crate::error::{IoError, SyncError};
+use crate::pass::{Counters, Dispatch, PassJob, Take};
 use crate::progress::{Event, PROGRESS_INTERVAL, SegmentState};
 use crate::runs::index_of;
 use crate::supply::{Supply, Walker, weight};
 use crate::workdir::FinishedRange;
-use apus_chain::HeightRange;
+use apus_chain::{BlockBytes, Height, HeightRange};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 
@@ -134,4 +133,37 @@ where
         self.counters.finished(&finished.partial);
         Ok(Some(FinishedRange::held(range, finished, P::RUNS, index_of)))
     }
+}
+
+// One segment, done by one thread: here, or on another machine.
+
+/// Walks over the blocks of a segment and feeds the pass; none where it was halted. `each` is told of the
+/// height and the bytes of each block.
+pub fn do_segment<P: Pass>(
+    pass: &P,
+    input: P::Input,
+    range: HeightRange,
+    supply: &Supply<'_>,
+    walker: &mut Walker<'_>,
+    each: &dyn Fn(Height, u64),
+) -> Result<Option<FinishedSegment<P::Partial>>, SyncError>
+where
+    SyncError: From<P::Error>,
+{
+    let mut segment = pass.begin(input)?;
+    let mut take = |block: &BlockBytes<'_>| {
+        pass.block(&mut segment, block)?;
+        each(block.height(), block.view().raw().len() as u64);
+        Ok(())
+    };
+    // A source gives the blocks of a range in any order.
+    let at_once = if P::BLOCKS_ASCEND { 1 } else { range.count().max(1) };
+    for start in range.heights().step_by(at_once as usize) {
+        let some = HeightRange::new(start, range.end.min(start.saturating_add(at_once)));
+        if !walker.take(some, &mut take)? {
+            return Ok(None);
+        }
+    }
+    let _permit = supply.permit();
+    Ok(Some(pass.finish(segment)?))
 }

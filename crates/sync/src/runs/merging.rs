@@ -4,12 +4,13 @@
 //! that comes first is taken, its run plays against those alone that lost on its way up, one for each level. A heap compares
 //! twice as often, and moves whole keys.
 
-use super::EachRecord;
-use super::form::RunForm;
-use super::reader::RunReader;
-use crate::error::SyncError;
-use crate::workdir::index::prefix;
-use apus_storage::Storage;
+use crate::error::{StorageResult, SyncError};
+use crate::runs::form::RunForm;
+use crate::runs::reader::RunReader;
+use crate::runs::{EachRecord, KeyRange};
+use crate::workdir::RunInfo;
+use crate::workdir::index::{RunIndex, Section, checksum, prefix};
+use apus_storage::{Storage, StorageFile};
 use core::cmp::Ordering;
 
 /// See the module.
@@ -141,6 +142,94 @@ impl Tournament {
     }
 }
 
+// [`RunWriter`]: writes a run, and says of it what a reader compares with.
+
+/// A run on its way to a file.
+pub struct RunWriter<'s> {
+    storage: &'s dyn Storage,
+    name: String,
+    file: Box<dyn StorageFile>,
+    section_bytes: usize,
+    /// Records that are not in the file yet.
+    section: Vec<u8>,
+    index: RunIndex,
+}
+
+impl<'s> RunWriter<'s> {
+    /// Its sections have about so many bytes.
+    pub fn create(
+        storage: &'s dyn Storage,
+        name: String,
+        section_bytes: usize,
+    ) -> Result<Self, SyncError> {
+        let file = storage.create(&name).at(storage, &name)?;
+        let (section, index) = (Vec::with_capacity(section_bytes), RunIndex::default());
+        Ok(Self { storage, name, file, section_bytes, section, index })
+    }
+
+    pub fn write(&mut self, record: &[u8]) -> Result<(), SyncError> {
+        if self.section.len() + record.len() > self.section_bytes {
+            self.end_section()?;
+        }
+        self.section.extend_from_slice(record);
+        Ok(())
+    }
+
+    fn end_section(&mut self) -> Result<(), SyncError> {
+        if self.section.is_empty() {
+            return Ok(());
+        }
+        self.index.sections.push(Section::of(&self.section));
+        self.file.write_all(&self.section).at(self.storage, &self.name)?;
+        self.section.clear();
+        Ok(())
+    }
+
+    /// Ends the run. Where it is to be `durable` all of it is but its name.
+    pub fn finish(mut self, durable: bool) -> Result<RunInfo, SyncError> {
+        self.end_section()?;
+        let index = self.index.to_bytes();
+        self.file.write_all(&index).at(self.storage, &self.name)?;
+        self.file.flush().at(self.storage, &self.name)?;
+        if durable {
+            self.file.sync().at(self.storage, &self.name)?;
+        }
+        Ok(RunInfo {
+            name: self.name,
+            bytes: self.index.run_bytes(),
+            sections: self.index.sections.len() as u32,
+            checksum: checksum(&index),
+            held: None,
+        })
+    }
+}
+
+// [`divide`]: keys in parts of about as many bytes each.
+
+/// Divides all keys into at most so many parts, by what sections say of the records that there are. How
+/// keys are spread makes no difference: who makes transactions can choose how their ids begin.
+pub fn divide<'s>(sections: impl Iterator<Item = &'s Section>, parts: u64) -> Vec<KeyRange> {
+    divide_sizes(sections.map(|section| (section.prefix, section.bytes)), parts)
+}
+
+/// The same by the first bytes of each section and its length alone.
+pub fn divide_sizes(sections: impl Iterator<Item = (u64, u32)>, parts: u64) -> Vec<KeyRange> {
+    let mut sections: Vec<(u64, u32)> = sections.collect();
+    sections.sort_unstable();
+    let total: u64 = sections.iter().map(|(_, bytes)| u64::from(*bytes)).sum();
+    let each = (total / parts.max(1)).max(1);
+    let (mut divided, mut from, mut bytes) = (Vec::new(), 0, 0);
+    for (prefix, more) in sections {
+        if bytes >= each && prefix > from {
+            divided.push(KeyRange { from, until: Some(prefix) });
+            (from, bytes) = (prefix, 0);
+        }
+        bytes += u64::from(more);
+    }
+    divided.push(KeyRange { from, until: None });
+    divided
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,5 +264,52 @@ mod tests {
             }
             prop_assert!(runs.is_empty() || at[order.first()] == runs[order.first()].len());
         }
+    }
+}
+
+#[cfg(test)]
+mod parts_tests {
+    use super::*;
+    use apus_testkit::rng::Rng;
+
+    /// Some sections of records whose keys begin as `key` says.
+    fn sections(count: usize, mut key: impl FnMut() -> u64) -> Vec<Section> {
+        let section = |key: u64| Section::of(&[&key.to_be_bytes()[..], &[0; 1000]].concat());
+        (0..count).map(|_| section(key())).collect()
+    }
+
+    #[test]
+    fn parts_are_all_keys_and_about_equal() {
+        let mut rng = Rng::new(31);
+        let spread = sections(400, || rng.next_u64());
+        // As if all ids had been ground for.
+        let ground = sections(400, || 0xabcd_ef00_0000_0000 | rng.next_u64() >> 40);
+        for sections in [spread, ground] {
+            for parts in [1, 2, 7, 16] {
+                let divided = divide(sections.iter(), parts);
+                assert_eq!(divided.len() as u64, parts);
+                let mut next = Some(0);
+                for keys in &divided {
+                    assert_eq!(Some(keys.from), next);
+                    let is_of = |section: &&Section| {
+                        section.prefix >= keys.from
+                            && keys.until.is_none_or(|until| section.prefix < until)
+                    };
+                    let count = sections.iter().filter(is_of).count() as u64;
+                    assert!(count.abs_diff(400 / parts) <= 400 / parts / 8 + parts, "{count}");
+                    next = keys.until;
+                }
+                assert_eq!(next, None);
+            }
+        }
+        assert_eq!(divide([].iter(), 9), [KeyRange::ALL]);
+    }
+
+    /// Records of one prefix are in one part.
+    #[test]
+    fn equal_keys_stay_together() {
+        let same = sections(50, || 7);
+        assert_eq!(divide(same.iter(), 4).len(), 2);
+        assert_eq!(divide(same.iter(), 4)[0], KeyRange { from: 0, until: Some(7) });
     }
 }

@@ -4,18 +4,17 @@
 //! a merge. Threads make a fragment of each part, and those are joined, which takes no time: a fragment is some
 //! dozens of nodes.
 
-mod segments;
-mod sorted;
-
-pub use segments::StoredLeaves;
-pub use sorted::SortedLeaves;
-
-use super::FileDraft;
+use crate::engines::pass::RunKind;
+use crate::engines::swiftsync::Partial;
 use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
 use crate::request::RunEnv;
+use crate::runs::{KeyRange, LeavesForm, MergeBudget, Merging, Runs, divide};
+use crate::sink::FileDraft;
+use crate::workdir::{FinishedRange, RunInfo, Workdir};
+use apus_chain::Reader;
 use apus_storage::{Storage, StorageFile};
-use apus_utreexo::{Fragment, FragmentError, LiveLeaf, Roots};
+use apus_utreexo::{Fragment, FragmentError, LiveLeaf, NodeHash, Roots, read_live};
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -195,4 +194,150 @@ pub fn draft_roots<'a>(
     roots.iter().for_each(|roots| roots.write(&mut bytes));
     draft.write(&mut *file, &bytes)?;
     Ok((draft, file))
+}
+
+// [`StoredLeaves`]: leaves that segments hashed, of which each tells how many it adds and which survive.
+//
+// Where a segment's first leaf lies follows from the numbers of those below it; from then on segments are
+// independent.
+
+/// See the module.
+pub struct StoredLeaves<'w> {
+    workdir: &'w Workdir<'w>,
+    /// By ascending height.
+    segments: Vec<LeafSegment>,
+}
+
+/// What a segment adds to the forest.
+struct LeafSegment {
+    /// Its first leaf.
+    first: u64,
+    /// How many leaves.
+    count: u64,
+    /// Those that survive.
+    run: RunInfo,
+}
+
+impl<'w> StoredLeaves<'w> {
+    /// Those of all segments.
+    pub fn of(workdir: &'w Workdir<'w>, done: &[FinishedRange<Partial>]) -> Self {
+        let mut done: Vec<&FinishedRange<Partial>> = done.iter().collect();
+        done.sort_unstable_by_key(|done| done.range.start);
+        let mut next = 0u64;
+        let leaves = |done: &FinishedRange<Partial>| {
+            let (run, first, count) =
+                (done.run(RunKind::Leaves)?.clone(), next, done.partial.leaves);
+            next = next.saturating_add(count);
+            Some(LeafSegment { first, count, run })
+        };
+        let segments = done.into_iter().filter_map(leaves).collect();
+        Self { workdir, segments }
+    }
+}
+
+impl ForestParts for StoredLeaves<'_> {
+    fn count(&self) -> usize {
+        self.segments.len()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.run.bytes).sum()
+    }
+
+    fn fragment(&self, part: usize, growing: &Growing<'_>) -> Result<Fragment, SyncError> {
+        let LeafSegment { first, count, run } = &self.segments[part];
+        let damaged = || {
+            let file = self.workdir.storage().describe(&run.name);
+            SyncError::Io(IoError::RunDamaged { run: run.name.clone(), file })
+        };
+        let bytes = self.workdir.read_run(run)?;
+        let mut sprout = Sprout::new(growing, *first)?;
+        for leaf in read_live(&bytes) {
+            let LiveLeaf { place, hash } = leaf.ok_or_else(damaged)?;
+            let place = first.checked_add(place).ok_or_else(damaged)?;
+            if !sprout.take(LiveLeaf { place, hash })? {
+                return Err(damaged());
+            }
+        }
+        let fragment = sprout.finish(first.saturating_add(*count), run.bytes)?;
+        fragment.ok_or_else(damaged)
+    }
+}
+
+// [`SortedLeaves`]: leaves that lie in sorted runs, as a join leaves them.
+//
+// Places are divided into parts by what the runs' sections hold, and each part is a merge of its own.
+
+/// Parts for each thread, so that none waits long for the others at the end.
+const PARTS_EACH: u64 = 4;
+
+/// A smaller part is not worth a merge.
+const PART_BYTES_MIN: u64 = 1 << 20;
+
+/// See the module.
+pub struct SortedLeaves<'r> {
+    runs: Runs<'r, LeavesForm>,
+    parts: Vec<KeyRange>,
+    bytes: u64,
+    /// How many leaves there are in all, deleted ones included.
+    count: u64,
+    /// For messages.
+    folder: String,
+}
+
+impl<'r> SortedLeaves<'r> {
+    /// Those of all leaves, of which there are `count`, that these runs name.
+    pub fn open(env: &RunEnv<'r>, runs: Vec<RunInfo>, count: u64) -> Result<Self, SyncError> {
+        let bytes: u64 = runs.iter().map(|run| run.bytes).sum();
+        let go_on = || stop_if_interrupted(env.interrupt);
+        let budget = MergeBudget::for_each_of(env.threads, env.memory_bytes / 2);
+        let runs = Runs::open(env.workdir, runs, budget, &go_on)?;
+        let parts = (bytes / PART_BYTES_MIN).clamp(1, PARTS_EACH * env.threads as u64);
+        let parts = divide(runs.sections(), parts);
+        let folder = env.workdir.describe("");
+        Ok(Self { runs, parts, bytes, count, folder })
+    }
+
+    /// All were gone through.
+    pub fn close(self) -> Result<(), SyncError> {
+        self.runs.close()
+    }
+
+    fn damaged(&self) -> SyncError {
+        SyncError::Io(IoError::WorkdirDamaged { file: self.folder.clone() })
+    }
+}
+
+impl ForestParts for SortedLeaves<'_> {
+    fn count(&self) -> usize {
+        self.parts.len()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn fragment(&self, part: usize, growing: &Growing<'_>) -> Result<Fragment, SyncError> {
+        let keys = self.parts[part];
+        let mut sprout = Sprout::new(growing, keys.from)?;
+        let mut merging: Merging<'_, LeavesForm> = self.runs.part(keys)?;
+        let mut bytes = 0;
+        merging.next()?;
+        while let Some(record) = merging.current() {
+            bytes += record.len() as u64;
+            let leaf = read(record).ok_or_else(|| self.damaged())?;
+            if !sprout.take(leaf)? {
+                return Err(self.damaged());
+            }
+            merging.next()?;
+        }
+        let fragment = sprout.finish(keys.until.unwrap_or(self.count), bytes)?;
+        fragment.ok_or_else(|| self.damaged())
+    }
+}
+
+fn read(record: &[u8]) -> Option<LiveLeaf> {
+    let mut reader = Reader::new(record);
+    let place = u64::from_be_bytes(*reader.array().ok()?);
+    Some(LiveLeaf { place, hash: NodeHash(*reader.array().ok()?) })
 }

@@ -8,21 +8,22 @@
 use crate::engines::swiftsync::hints::{HINTS_MAGIC, HINTS_VERSION};
 use crate::engines::swiftsync::{CoinTotals, Verdict};
 use crate::error::{InvalidError, IoError, SyncError};
-use crate::folder::WrittenFolder;
+use crate::folder::{FolderKind, FolderOutput, WrittenFolder, draft_of};
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
 use crate::request::{Output, OutputKind, Request, RunEnv};
 use crate::runs::{CoinsForm, EachRecord, MergeBudget, merge_runs};
+use crate::sink::chainstate::ChainstateSink;
+use crate::sink::datadir::KeptSink;
+use crate::sink::datadir::{DatadirSink, DraftWithBlocks, chainstate_folder};
 use crate::sink::forest::{StoredLeaves, draft_roots, roots};
 use crate::sink::set_hash::hash_set;
-use crate::sink::{
-    CoinSink, FileDraft, HashSink, SetInfo, SnapshotSink, TotalsSink, Whole, folders,
-};
+use crate::sink::{CoinSink, FileDraft, HashSink, SetInfo, SnapshotSink, TotalsSink, Whole};
 use crate::source::ChainSource;
 use crate::taker::BatchTaker;
 use crate::workdir::plan::RunIdentity;
 use crate::workdir::{RunInfo, Workdir};
 use apus_chain::{Height, UtxoSetHash};
-use apus_storage::{Storage, StorageFile};
+use apus_storage::{DirStorage, Storage, StorageFile};
 use apus_utreexo::Roots;
 use std::sync::Arc;
 
@@ -50,8 +51,8 @@ pub fn write_out(
         coin_bytes: bytes,
         transactions: verdict.counts.transactions,
     };
-    let places = folders::places(request);
-    let mut sinks = folders::sinks(request, dir, set, &places, None)?;
+    let places = places(request);
+    let mut sinks = sinks(request, dir, set, &places, None)?;
     let forest = leaves.map(|leaves| roots(&request.env, &leaves));
     let forest =
         forest.transpose().inspect_err(|error| forget_damaged(workdir.storage(), error))?;
@@ -314,4 +315,46 @@ pub(super) fn hand_out(
         hand_on(&mut batch)?;
         takers.into_iter().try_for_each(BatchTaker::end)
     })
+}
+
+// The sinks of a run that are folders.
+
+/// Where the coins of each folder go while they are written.
+pub fn places(request: &Request<'_>) -> Vec<DirStorage> {
+    let place = |output: &FolderOutput| {
+        let draft = draft_of(&output.path);
+        DirStorage::new(match output.kind {
+            FolderKind::Chainstate => draft,
+            FolderKind::Datadir(_) | FolderKind::KeptDatadir => {
+                chainstate_folder(&draft, request.env.params.network)
+            }
+        })
+    };
+    request.folders.iter().map(place).collect()
+}
+
+/// Begins all folders that `request` asks for, whose coins go to `places`. The data directory is
+/// `with_blocks`, where the blocks were written while they were connected.
+pub fn sinks<'a>(
+    request: &'a Request<'_>,
+    dir: &'a dyn ChainSource,
+    set: SetInfo,
+    places: &'a [DirStorage],
+    mut with_blocks: Option<DraftWithBlocks>,
+) -> Result<Sinks<'a>, SyncError> {
+    let sink = |(output, place): (&'a FolderOutput, &'a DirStorage)| {
+        Ok(match output.kind {
+            FolderKind::Chainstate => {
+                Box::new(ChainstateSink::create(output, place, set)?) as Box<dyn CoinSink + 'a>
+            }
+            FolderKind::Datadir(kept) => {
+                let draft = with_blocks.take();
+                Box::new(DatadirSink::create(request, dir, output, kept, draft, place, set)?)
+            }
+            FolderKind::KeptDatadir => {
+                Box::new(KeptSink::create(request, dir, output, place, set)?)
+            }
+        })
+    };
+    request.folders.iter().zip(places).map(sink).collect()
 }

@@ -7,7 +7,6 @@
 mod finding;
 mod from_index;
 mod heads;
-mod on_chain;
 mod undo;
 mod ways_back;
 

@@ -4,38 +4,32 @@
 //! is one chain of those headers, with its blocks to be had from any peer that has them, in whatever
 //! order they come.
 
-mod addresses;
+use crate::error::SyncError;
+use crate::progress::{Event, Observer, Phase, Progress, stop_if_interrupted};
+use crate::warning::Warning;
+use crate::workdir::Workdir;
+use crate::workdir::names::ADDRESSES;
+use apus_chain::{BlockHash, HEADER_SIZE, Header, HeaderChain, Height, Params};
+use apus_p2p::addresses::FILE_BYTES_MAX;
+pub use apus_p2p::network;
+use apus_p2p::network::{Network, NetworkOptions, NetworkStatus};
+use apus_storage::{Storage, read_whole, write_atomically};
+pub use chain::PeersChain;
+use choice::Choice;
+use counts::{RecentBlocks, TxCounts};
+use damaged::DamagedCopies;
+use kept::BlockKeeping;
+pub use kept::KeptFolder;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
 mod chain;
 mod choice;
 mod clock;
 mod counts;
 mod damaged;
 mod kept;
-mod lacking;
-mod recent;
-mod stored;
-mod weights;
-
-pub use chain::PeersChain;
-pub use kept::KeptFolder;
-
-use crate::error::SyncError;
-use crate::progress::{Event, Observer, Phase, Progress, stop_if_interrupted};
-use crate::warning::Warning;
-use crate::workdir::Workdir;
-use apus_chain::{BlockHash, HEADER_SIZE, Header, HeaderChain, Height, Params};
-use apus_p2p::network::{Network, NetworkOptions, NetworkStatus};
-use apus_storage::Storage;
-use choice::Choice;
-use counts::TxCounts;
-use damaged::DamagedCopies;
-use kept::BlockKeeping;
-use recent::RecentBlocks;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
-
-pub use apus_p2p::network;
 
 /// How long a thread waits for the network before it looks whether the run is to stop.
 const LOOK: Duration = Duration::from_millis(100);
@@ -86,9 +80,8 @@ impl<'a> Peers<'a> {
         let params = options.params.clone();
         // A folder that is not ours to use is told of before anything is written there.
         Workdir::read_plan(workdir)?;
-        let stored = stored::read(workdir, params.network)?;
-        let addresses =
-            if options.connect.is_empty() { addresses::read(workdir) } else { Vec::new() };
+        let stored = kept::read(workdir, params.network)?;
+        let addresses = if options.connect.is_empty() { read(workdir) } else { Vec::new() };
         let recent = Arc::new(RecentBlocks::default());
         let kept = keep.map(|place| BlockKeeping::open(place, &params)).transpose()?;
         let blocks: Option<Arc<dyn network::BlockProvider>> = match (options.listen, &kept) {
@@ -286,7 +279,7 @@ impl<'a> Peers<'a> {
         }
         *stored_at = Some(Instant::now());
         if let Some(addresses) = self.network.addresses() {
-            addresses::write(self.workdir, &addresses);
+            write(self.workdir, &addresses);
         }
     }
 
@@ -310,7 +303,7 @@ impl<'a> Peers<'a> {
     ) -> Result<Vec<Option<[u8; HEADER_SIZE]>>, SyncError> {
         self.store_headers(1)?;
         let mut found = vec![None; last as usize];
-        stored::for_each(self.workdir, self.params.network, &mut |raw| {
+        kept::for_each(self.workdir, self.params.network, &mut |raw| {
             let hash = Header::parse(raw).hash();
             let height = chain.height_of(&hash).filter(|height| *height > 0);
             let place = height.and_then(|height| found.get_mut(height as usize - 1));
@@ -329,8 +322,23 @@ impl<'a> Peers<'a> {
             return Ok(());
         }
         let file = self.next_file.fetch_add(1, Ordering::Relaxed);
-        stored::write(self.workdir, file, self.params.network, &unsaved)?;
+        kept::write(self.workdir, file, self.params.network, &unsaved)?;
         unsaved.clear();
         Ok(())
     }
+}
+
+// Addresses of nodes in the work folder, so that the next start finds peers sooner.
+//
+// Format: `docs/formats/addresses.md`. They are a help and nothing more: a file that cannot be read
+// or written is passed over, and addresses are found again.
+
+/// What an earlier start left; nothing if it left none.
+fn read(storage: &dyn Storage) -> Vec<u8> {
+    read_whole(storage, ADDRESSES, FILE_BYTES_MAX as u64).unwrap_or_default()
+}
+
+/// Leaves them for the next start.
+fn write(storage: &dyn Storage, addresses: &[u8]) {
+    let _ = write_atomically(storage, ADDRESSES, addresses);
 }

@@ -1,12 +1,17 @@
 //! Blocks that an output needs and that no start kept: they are asked for, checked like all others,
 //! and go to the source alone.
 
-use super::in_order::{InOrder, take_in_order};
 use crate::error::SyncError;
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress};
 use crate::request::RunEnv;
-use crate::source::ChainSource;
-use apus_chain::{CheckedBlock, HeightRange};
+use crate::source::{BlockSource, ChainSource};
+use crate::supply::in_order::{InOrder, by_checking, take_in_order};
+use crate::supply::{Permits, Supply};
+use apus_chain::{
+    BlockBytes, CheckedBlock, HeaderChain, Height, HeightRange, Params, ScriptVerifier,
+    is_unspendable,
+};
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 /// Gets and checks the blocks of `missing`, which ascend, from `source`, as a phase of its own.
@@ -98,4 +103,60 @@ impl RangeTaker<'_> {
         }
         Ok(())
     }
+}
+
+// Which outputs each block of a chain has, in ascending height: what it takes to translate
+// between hints that count all outputs and hints that count spendable ones.
+
+/// Blocks read before they are wanted, in bytes.
+const BYTES_AHEAD: u64 = 16 << 20;
+
+/// The outputs of one block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutputsOfBlock {
+    /// The block's height.
+    pub height: Height,
+    /// In block order, whether each output can be a coin.
+    pub spendable: Vec<bool>,
+    /// Whether the coinbase is one of the two that a later one overwrote (BIP-30).
+    pub coinbase_overwritten: bool,
+}
+
+/// Gives the outputs of the blocks of `heights` to `each`, in ascending height. Every block is
+/// checked on the way.
+pub fn walk_outputs(
+    params: &Params,
+    chain: &HeaderChain,
+    source: &dyn BlockSource,
+    verifier: Option<&dyn ScriptVerifier>,
+    heights: HeightRange,
+    each: &mut dyn FnMut(OutputsOfBlock) -> Result<(), SyncError>,
+) -> Result<(), SyncError> {
+    let never = AtomicBool::new(false);
+    let (interrupt, permits) = (&never, Permits::new(1));
+    let supply = Supply { params, chain, verifier, source, interrupt, permits, unseen: 0 };
+    let of = |block: CheckedBlock| {
+        let bytes = block.bytes().view().raw().len() as u64;
+        (outputs(params, &block.bytes()), bytes)
+    };
+    InOrder::new(heights, BYTES_AHEAD).run(&supply, 1, &by_checking(&of), |ahead| {
+        while let Some((_, (outputs, _))) = ahead.next()? {
+            each(outputs)?;
+        }
+        Ok(())
+    })
+}
+
+fn outputs(params: &Params, block: &BlockBytes<'_>) -> OutputsOfBlock {
+    let overwritten = params.is_bip30_unspendable(block.height(), &block.hash());
+    let spendable = block
+        .view()
+        .txs()
+        .enumerate()
+        .flat_map(|(place, tx)| {
+            let lost = place == 0 && overwritten;
+            tx.outputs().map(move |output| !lost && !is_unspendable(output.script()))
+        })
+        .collect();
+    OutputsOfBlock { height: block.height(), spendable, coinbase_overwritten: overwritten }
 }

@@ -1,11 +1,16 @@
 //! [`JobMessage`] and [`JobAnswer`]: what is asked of a machine, and what it says.
 
-use super::RunId;
-use super::wire::{ObjectRef, WireError, begin, open, read_key, read_text, write_key, write_text};
 use crate::error::{RemoteError, RemoteKind};
 use crate::job::JobKey;
-use apus_chain::{BlockHash, KnownBlock, Reader};
+use crate::queue::shuffle::any_reads_as_sent;
+use crate::queue::wire::{
+    ObjectRef, WireError, begin, open, read_key, read_text, write_key, write_text,
+};
+use crate::queue::{RunId, RunSpec, SentUndo, hints, proven};
+use apus_chain::{BlockHash, HeightRange, KnownBlock, Reader};
 use apus_sync::engines::pass::Work;
+use apus_sync::random::random_bytes;
+use std::time::Duration;
 
 /// First bytes of a job.
 const JOB_MAGIC: &[u8; 8] = b"APUSJOBS";
@@ -172,6 +177,63 @@ fn read_error(reader: &mut Reader<'_>) -> Option<RemoteError> {
     Some(RemoteError { kind, text: read_text(reader)? })
 }
 
+// [`rest_of_passed_on`]: how long a job rests that a machine leaves to others.
+//
+// It is another time for each job. A server offers jobs in the order in which their rests end, to machines in the order in
+// which they ask. Of two machines, each of which passes on what is for the other, each would be offered its own job for
+// ever if both jobs rested equally long.
+
+/// The shortest rest, and by how much the longest is longer, in milliseconds.
+const SHORTEST_MS: u64 = 100;
+const SPREAD_MS: u64 = 400;
+
+/// A random time. Where the system gives no random numbers it is the shortest.
+pub fn rest_of_passed_on() -> Duration {
+    let random = random_bytes().map_or(0, u64::from_le_bytes);
+    Duration::from_millis(SHORTEST_MS) + Duration::from_micros(random % (SPREAD_MS * 1000))
+}
+
+// [`reads_as_sent`]: anything that machines send each other, for tests that try any bytes.
+
+/// Whether bytes are read as a job, an answer, what a job is told, the description of a run, or what a job of
+/// mergesync leaves.
+///
+/// # Panics
+/// Where what was read is not written as it was, or reads as something else then: a mistake in the program.
+pub fn reads_as_sent(bytes: &[u8]) -> bool {
+    let number = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk());
+    let run = bytes.get(12..44).and_then(|run| run.try_into().ok()).map_or(RunId([0; 32]), RunId);
+    let job = JobMessage::from_bytes(bytes, run).map(|job| job.to_bytes());
+    let answer = JobAnswer::from_bytes(bytes, run).map(|answer| answer.to_bytes());
+    let spec = RunSpec::from_bytes(bytes).map(|spec| spec.to_bytes().unwrap_or_default());
+    let written = job.or(answer).or(spec);
+    if let Ok(written) = &written {
+        assert!(written == bytes, "it is written in another way");
+    }
+    let [start, end] = [12, 16].map(|at| number(at).map_or(0, |it| u32::from_le_bytes(*it)));
+    // Memory is taken for each height.
+    let range = HeightRange::new(start, end.clamp(start, start.saturating_add(1000)));
+    let told = hints::read(bytes, range);
+    if let Ok(told) = &told {
+        assert!(hints::read(&hints::write(told), range).as_ref() == Ok(told), "it reads otherwise");
+    }
+    let roots = proven::read(bytes, range);
+    if let Ok(told) = &roots {
+        let told = told.as_ref().map(|(before, after)| (before, after));
+        assert!(proven::write(range, told) == bytes, "it is written in another way");
+    }
+    if let Ok(all) = SentUndo::all(bytes) {
+        let mut written = Vec::new();
+        all.iter().for_each(|record| record.write(&mut written));
+        assert!(written == bytes, "it is written in another way");
+    }
+    let key = bytes.get(44..).and_then(|rest| read_key(&mut Reader::new(rest)));
+    written.is_ok()
+        || told.is_ok()
+        || roots.is_ok()
+        || key.is_some_and(|key| any_reads_as_sent(bytes, run, key))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -275,5 +337,19 @@ mod tests {
             }
             reads_as_sent(&bytes);
         }
+    }
+}
+
+#[cfg(test)]
+mod passed_on_tests {
+    use super::*;
+
+    #[test]
+    fn jobs_do_not_rest_in_step() {
+        let mut rests: Vec<Duration> = (0..64).map(|_| rest_of_passed_on()).collect();
+        rests.sort_unstable();
+        let [shortest, longest] = [rests[0], rests[63]];
+        assert!(shortest >= Duration::from_millis(100) && longest < Duration::from_millis(500));
+        assert!(longest - shortest > Duration::from_millis(100), "{shortest:?} to {longest:?}");
     }
 }

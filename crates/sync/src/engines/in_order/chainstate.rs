@@ -8,7 +8,7 @@
 //!
 //! Which block comes next, and whether its scripts are to be run, is for the caller to say.
 
-use super::chainstate_error::ChainstateError;
+use super::totals::ChainstateError;
 use apus_engine::utxo::cache::CoinsCache;
 use apus_engine::utxo::fetch::{Fetching, PrevoutFetcher};
 use apus_engine::utxo::store::{CoinsStore, StoreError, UndoRecord};

@@ -7,7 +7,7 @@ use crate::progress::stop_if_interrupted;
 use crate::request::{OutputKind, Request};
 use crate::runs::{EachRecord, RecordGroup};
 use crate::sink::put::{Put, SetMuHash, SetRecords, put_set};
-use crate::sink::{SnapshotSink, folders};
+use crate::sink::{SnapshotSink, put};
 use apus_chain::{CoinAdder, OutPoint};
 use apus_engine::utxo::{CoinBytes, CoinsStore, StoreError};
 
@@ -22,8 +22,8 @@ impl ConnectedSet<'_> {
         request: &Request<'_>,
     ) -> Result<(Put, CoinTotals), SyncError> {
         let Self { dir, store, set, key, sum, with_blocks, .. } = self;
-        let places = folders::places(request);
-        let mut sinks = folders::sinks(request, &**dir, *set, &places, with_blocks.take())?;
+        let places = put::places(request);
+        let mut sinks = put::sinks(request, &**dir, *set, &places, with_blocks.take())?;
         for output in request.outputs.iter().filter(|output| output.kind == OutputKind::Snapshot) {
             sinks.push(Box::new(SnapshotSink::create(&*output.storage, &output.name, *set)?));
         }

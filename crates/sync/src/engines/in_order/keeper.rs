@@ -10,11 +10,13 @@ use crate::error::{IoError, SyncError, UsageError};
 use crate::folder::{
     DatadirBlocks, FolderDraft, FolderKind, FolderOutput, expect_room, remove_folder,
 };
-use crate::request::{ConnectOptions, Request, first_of_last};
+use crate::progress::Event;
+use crate::request::{ConnectOptions, Request, RunEnv, first_of_last};
 use crate::sink::datadir::{DraftWithBlocks, blocks_folder, index_folder};
 use crate::source::ChainSource;
+use crate::warning::Warning;
 use apus_chain::{
-    BlockHash, CoinSum, CoinSumKey, Header, Height, KeyedCoinSum, KnownBlock, Network,
+    BlockHash, CoinSum, CoinSumKey, Header, Height, HeightRange, KeyedCoinSum, KnownBlock, Network,
 };
 use apus_datadir::{BlockStore, Obfuscation, SpentCoins};
 use apus_engine::script::RawBlock;
@@ -336,4 +338,28 @@ fn obey(
         }
     }
     Ok(store)
+}
+
+// Blocks that are kept for a node, and have no undo data.
+//
+// Undo data comes of connecting a block. Blocks that hints prove are not connected, and those that an
+// earlier start connected without keeping blocks are not connected again. That is said as soon as it
+// is known, before the rest of the work is done: a user who needs them starts anew. The
+// [last ones](crate::request::LAST_BLOCKS), which every node needs, have undo data in any case.
+
+/// Warns of blocks of `done` that will have no undo data in the folder of blocks that are kept.
+pub(crate) fn warn_of_missing(env: &RunEnv<'_>, dir: &dyn ChainSource, done: HeightRange) {
+    let ranges = dir.without_undo(done);
+    if !ranges.is_empty() {
+        env.observer.event(Event::Warning(Warning::NoUndo { ranges }));
+    }
+}
+
+/// Gives the undo data of a block to the source, which keeps the block.
+pub(crate) fn put_undo(
+    dir: &dyn ChainSource,
+    block: &KeptBlock,
+    key: CoinSumKey,
+) -> Result<(), SyncError> {
+    dir.put_undo(&block.id.hash, &block.prev(), block.spends(key))
 }

@@ -3,20 +3,21 @@
 //! The rules, their order and their names are those of the engine that connects blocks one after the
 //! other; only where the coins come from is another matter. Blocks are judged in any order.
 
-use super::bare::BareCoin;
-use super::seen::SeenBlock;
+use crate::engines::mergesync::bare::BareCoin;
+use crate::engines::mergesync::seen::SeenBlock;
 use apus_chain::{
-    BlockLayout, Coin, CoinAdder, CoinError, CoinRef, CoinSum, CoinSumKey, Height, OutPoint,
-    Params, Reader, TxView, Txid, read_coin_strict,
+    BlockBytes, BlockLayout, Coin, CoinAdder, CoinError, CoinRef, CoinSum, CoinSumKey, Height,
+    OutPoint, Params, Reader, TxView, Txid, read_coin_strict,
 };
 use apus_engine::coin::CoinBytes;
 use apus_engine::connect::rules::{
     asks_for_bip30, bip30_error, check_with_coins, may_repeat, outputs_of,
 };
 use apus_engine::connect::undo::block_undo;
-use apus_engine::connect::{ConnectContext, ConnectError};
+use apus_engine::connect::{ConnectContext, ConnectError, coins_of};
 use apus_engine::script::{NoInterpreter, RawTx, ScriptBatch, ScriptPool, Verdict};
 use core::ops::Range;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// A block that was refused.
@@ -204,4 +205,34 @@ fn sum_of(key: CoinSumKey, block: &SeenBlock<'_>, coins: &[&[u8]]) -> CoinSum {
         .zip(coins)
         .for_each(|(input, coin)| sum.add(&OutPoint::from_bytes(input.outpoint()), coin));
     sum.sum()
+}
+
+// [`AskedOutputs`]: outputs of a refused block, and what blocks below it did to them.
+
+/// Outputs of which it is asked whether they are in the set.
+pub struct AskedOutputs(HashSet<OutPoint>);
+
+impl AskedOutputs {
+    /// Those that Core would have asked for before it refused a block.
+    pub fn of(refused: &RefusedBlock) -> Self {
+        Self(refused.asked_before.iter().map(|(_, outpoint)| *outpoint).collect())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Which of them a block makes (true) and spends, in its order. After all blocks in theirs, the one
+    /// that was made last and not spent is in the set.
+    pub fn touched(&self, block: &BlockBytes<'_>) -> Vec<(OutPoint, bool)> {
+        let mut touched = Vec::new();
+        for (number, (txid, tx)) in block.txs().enumerate() {
+            let spent = tx.inputs().map(|input| (OutPoint::from_bytes(input.outpoint()), false));
+            let made = coins_of(block.height(), txid, &tx, number == 0);
+            let made = made.map(|(outpoint, _)| (outpoint, true));
+            touched.extend(spent.chain(made).filter(|(outpoint, _)| self.0.contains(outpoint)));
+        }
+        touched
+    }
 }

@@ -4,10 +4,10 @@
 //! of blocks that came before. The rest waits for the end, when all are there and can be gone through by
 //! ascending height: each coin of the segment goes to the first spend above it.
 
+use super::bare::NumberedCoin;
 use super::claims::Claims;
-use super::fingerprint::Fingerprint;
-use super::numbered::NumberedCoin;
 use super::record::{AnswerRecord, MadeCoin, MadeRecord, SpentRecord};
+use super::seen::Fingerprint;
 use apus_chain::{BlockBytes, Height, InputView, OutPoint, TxView, Txid, write_coin};
 use apus_engine::connect::coins_of;
 use apus_engine::sort::sort_by_number;

@@ -10,8 +10,8 @@ use super::answers_in_turn::{AnswersInTurn, OfRange};
 use super::joined::Record;
 use crate::bridge::Bridge;
 use crate::engines::in_order::ChainstateError;
+use crate::engines::in_order::keeper::put_undo;
 use crate::engines::in_order::keeper::{Keeper, KeptBlock};
-use crate::engines::in_order::undo::put_undo;
 use crate::engines::mergesync::{
     Answers, AskedOutputs, BlockJudge, BlockLeafChange, Claims, FingerprintKey, Gathered,
     JudgeError, Judged, Kept, NumberedCoin, RefusedBlock, SeenBlock,

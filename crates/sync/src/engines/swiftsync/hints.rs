@@ -18,7 +18,6 @@ pub mod elias_fano;
 mod error;
 mod file;
 mod format;
-mod gaps;
 pub mod offsets;
 mod order;
 mod range;

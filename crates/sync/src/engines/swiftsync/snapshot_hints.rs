@@ -4,8 +4,8 @@
 //! segment of the block that made them: memory stays bounded however large the set is. Where the run may use
 //! more threads than one, the file is hashed and coins are put apart beside the thread that reads.
 
-use super::open_hints::HintsProvider;
-use crate::engines::swiftsync::{CoinHints, SegmentHints};
+use crate::engines::swiftsync::hints::{HintsFile, HintsOptions};
+use crate::engines::swiftsync::{CoinHints, IndexHints, SegmentHints};
 use crate::error::{InvalidError, IoError, StorageResult, SyncError};
 use crate::folder::at;
 use crate::taker::BatchTaker;
@@ -17,7 +17,7 @@ use apus_storage::Storage;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Length and time of the last change of a file that is open.
@@ -290,6 +290,54 @@ impl HintsProvider for SnapshotHints<'_> {
         }
         let hints = CoinHints::of(range, coins(&bytes)).expect("all were seen to be inside");
         Ok(SegmentHints::Coins(hints))
+    }
+}
+
+// [`HintsProvider`]: hints for segments, from a hintsfile or from a UTXO snapshot.
+//
+// A hintsfile tells by place, a [snapshot](super::snapshot_hints::SnapshotHints) by name.
+
+/// Gives the hints of segments, from any thread.
+pub(crate) trait HintsProvider: Sync {
+    /// The hints of one segment of the plan.
+    fn segment(&self, range: HeightRange) -> Result<SegmentHints, SyncError>;
+}
+
+/// A hintsfile.
+pub(crate) struct FileHints {
+    path: PathBuf,
+    file: HintsFile,
+}
+
+impl FileHints {
+    /// Opens the file and checks all of it.
+    pub(crate) fn open(path: &Path, options: &HintsOptions) -> Result<Self, SyncError> {
+        let named = |error| SyncError::Hints { file: path.display().to_string(), error };
+        let file = HintsFile::open_path(path, options).map_err(named)?;
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    /// The file.
+    pub(crate) fn file(&self) -> &HintsFile {
+        &self.file
+    }
+}
+
+impl<P: HintsProvider + ?Sized> HintsProvider for &P {
+    fn segment(&self, range: HeightRange) -> Result<SegmentHints, SyncError> {
+        (**self).segment(range)
+    }
+}
+
+impl HintsProvider for FileHints {
+    fn segment(&self, range: HeightRange) -> Result<SegmentHints, SyncError> {
+        let named = |error| SyncError::Hints { file: self.path.display().to_string(), error };
+        let mut reader = self.file.range(range).map_err(named)?;
+        let mut hints = IndexHints::new(range.start);
+        while let Some(block) = reader.next().map_err(named)? {
+            hints.push(block.indices);
+        }
+        Ok(SegmentHints::Indices(hints))
     }
 }
 

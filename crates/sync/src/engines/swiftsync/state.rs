@@ -14,16 +14,19 @@
 //! The set can be had at any block below the one where the hints stop, too, by what the blocks between
 //! spend ([`SpentLater`]): those can then be connected, with every rule.
 
-use super::{CoinTotals, HintError, IndexHints, Partial, Segment, SegmentHints, SpentLater};
-use crate::engines::bip30::CoinbaseId;
-use crate::engines::bip30::{Bip30, first_repeated};
-use crate::engines::pass::Counts;
-use crate::engines::pass::Uncovered;
-
-use super::aggregate::{AggregateKind, Aggregator};
-use super::segment::{BlockFacts, Tells};
+use crate::engines::bip30::{Bip30, CoinbaseId, first_repeated};
+use crate::engines::pass::{
+    Counts, FinishedSegment, PartialResult, Pass, RunKind, Uncovered, Work,
+};
+use crate::engines::swiftsync::aggregate::{AggregateKind, Aggregator};
+use crate::engines::swiftsync::hints::elias_fano::{BitOrder, encode};
+use crate::engines::swiftsync::segment::{BlockFacts, Tells};
+use crate::engines::swiftsync::{
+    CoinTotals, HintError, IndexHints, MergeError, Partial, Segment, SegmentHints, SpentLater,
+};
 use apus_chain::{
-    BlockBytes, BlockHash, HeaderChain, Height, HeightRange, OutPoint, Params, Txid, max_supply,
+    BlockBytes, BlockHash, HeaderChain, Height, HeightRange, OutPoint, Params, Reader, Txid,
+    max_supply,
 };
 
 /// Core's words for what is spent before it can be (Core `consensus/tx_verify.cpp`, `CheckTxInputs`).
@@ -278,5 +281,74 @@ pub(super) fn expect_unique(coinbases: &[CoinbaseId]) -> Result<(), SwiftSyncErr
             second: second.height,
         }),
         None => Ok(()),
+    }
+}
+
+// SwiftSync as the first [`Pass`].
+
+impl Pass for SwiftSync {
+    type Input = SegmentHints;
+    type Segment = Segment;
+    type Partial = Partial;
+    type Verdict = Verdict;
+    type Error = SwiftSyncError;
+
+    const RUNS: &'static [RunKind] = &[RunKind::Coins, RunKind::Hints, RunKind::Leaves];
+
+    fn begin(&self, hints: SegmentHints) -> Result<Segment, SwiftSyncError> {
+        Ok(self.begin(hints))
+    }
+
+    fn block(&self, segment: &mut Segment, block: &BlockBytes<'_>) -> Result<(), SwiftSyncError> {
+        self.block(segment, block)
+    }
+
+    fn finish(&self, segment: Segment) -> Result<FinishedSegment<Partial>, SwiftSyncError> {
+        let Finished { partial, run, hints, leaves } = self.finish(segment)?;
+        Ok(FinishedSegment { partial, runs: vec![run, encoded(&hints), leaves] })
+    }
+
+    fn nothing(&self) -> Partial {
+        self.nothing()
+    }
+
+    fn conclude(&self, whole: &Partial, stop: Height) -> Result<Verdict, SwiftSyncError> {
+        self.conclude(whole, stop)
+    }
+}
+
+/// The hints of a segment as they stand in a BIP-456 file, one element after the other.
+fn encoded(hints: &IndexHints) -> Vec<u8> {
+    let mut out = Vec::new();
+    for height in hints.range().heights() {
+        let indices = hints.block(height).unwrap_or_default();
+        encode(indices, BitOrder::MsbFirst, &mut out)
+            .expect("a segment keeps ascending indices of outputs that fit in a block");
+    }
+    out
+}
+
+impl PartialResult for Partial {
+    type MergeError = MergeError;
+
+    fn ranges(&self) -> &[HeightRange] {
+        self.ranges()
+    }
+
+    fn merge(&mut self, other: &Self) -> Result<(), MergeError> {
+        self.merge(other)
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        self.write(out);
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        Self::read(reader)
+    }
+
+    fn done(&self) -> Work {
+        let (counts, coins) = (&self.counts, self.survivors.coins);
+        Work { blocks: counts.blocks, bytes: counts.bytes, coins }
     }
 }

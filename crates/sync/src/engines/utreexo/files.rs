@@ -4,7 +4,7 @@
 //! this chain, follow each other without gap or overlap, and each begin with the roots with which the one before it
 //! ends. All that is asked again of what blocks really lead to.
 
-use crate::engines::utreexo::{ProofRange, ProofReader, ProofSource, RootsDiffer};
+use crate::engines::utreexo::RootsDiffer;
 use crate::error::{ProofsError, SyncError};
 use apus_chain::{HeaderChain, Height, HeightRange, KnownBlock, Network};
 use apus_hash::sha256;
@@ -217,6 +217,42 @@ fn look_at(
     }
     let (before, after) = (opened.head().roots.clone(), opened.after().clone());
     Ok(ProofFile { path, heights, before, after, bytes })
+}
+
+// [`ProofSource`]: where roots, proofs and coins come from. Nothing is expected of them.
+
+/// Where ranges come from: files, or those who have the forest.
+pub trait ProofSource: Send + Sync {
+    /// What is told of a range, for one thread.
+    ///
+    /// # Errors
+    /// Why nothing is, for people, and where.
+    fn range(&self, heights: HeightRange) -> Result<ProofRange<'_>, String>;
+}
+
+/// Reads entries of one range.
+pub trait ProofReader {
+    /// Puts the entry of a block in place of what `out` held: the proof of what it spends, then the compact leaves
+    /// (`docs/formats/proofs.md`).
+    ///
+    /// # Errors
+    /// Why there is none, for people, and where.
+    fn read(&mut self, block: &KnownBlock, out: &mut Vec<u8>) -> Result<(), String>;
+
+    /// Who or what told all this so far, for people: a file, a peer.
+    fn origin(&self) -> String;
+}
+
+/// What is told of a range.
+pub struct ProofRange<'a> {
+    /// Its blocks.
+    pub heights: HeightRange,
+    /// The roots before the first.
+    pub before: Roots,
+    /// The roots after the last.
+    pub after: Roots,
+    /// What is told of each.
+    pub reader: Box<dyn ProofReader + 'a>,
 }
 
 #[cfg(test)]

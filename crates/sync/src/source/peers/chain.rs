@@ -2,7 +2,7 @@
 
 use super::choice::ChainWay;
 use super::kept::BlockKeeping;
-use super::{LOOK, Peers, weights};
+use super::{LOOK, Peers, counts};
 use crate::error::{ChainGap, SourceError, SyncError};
 use crate::source::blocksdir::BlockHead;
 use crate::source::{BlockFetcher, BlockSource, ChainSource, KeptWhole, Taken, ranges};
@@ -201,7 +201,7 @@ impl BlockSource for PeersChain<'_> {
 
     fn block_bytes(&self, height: Height) -> u64 {
         let with_witness = height > self.unseen.load(Ordering::Relaxed);
-        weights::block_bytes(&self.peers.params, height, with_witness)
+        counts::block_bytes(&self.peers.params, height, with_witness)
     }
 
     fn leave_witnesses(&self, up_to: Height) {

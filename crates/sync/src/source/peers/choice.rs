@@ -15,10 +15,11 @@
 //!
 //! It says nothing about blocks itself: the threads that check them tell.
 
-use super::{LOOK, Peers, PeersChain};
 use crate::error::{InvalidBlock, SourceError, SyncError};
-use crate::progress::stop_if_interrupted;
-use apus_chain::{BlockHash, HeaderChain, Height, block_work};
+use crate::progress::{Event, Observer, stop_if_interrupted};
+use crate::source::peers::{LOOK, Peers, PeersChain};
+use crate::warning::Warning;
+use apus_chain::{BlockHash, HeaderChain, Height, KnownBlock, block_work};
 use apus_p2p::network::BestHeader;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -258,6 +259,26 @@ fn leads_far(chain: &HeaderChain, most: u128, work: u128) -> bool {
     let bits = chain.bits(chain.tip_height()).unwrap_or_default();
     let lacking_max = block_work(bits).saturating_mul(BLOCKS_LACKING_MAX);
     most.max(chain.chain_work()).saturating_sub(work) > lacking_max
+}
+
+// What peers have, or say that they have, and a run did not get: to tell where it ends.
+
+impl Peers<'_> {
+    /// Tells what peers have beyond the end of `chain`, where a run ends, and that was refused or did not come.
+    pub fn tell_lacking(&self, chain: &HeaderChain, observer: &dyn Observer) {
+        let end = KnownBlock { height: chain.tip_height(), hash: *chain.tip_hash() };
+        let warn = |warning| observer.event(Event::Warning(warning));
+        if let Some(doubt) = self.network.clock_doubt() {
+            warn(Warning::TooNew { end, doubt });
+        }
+        let refused = self.network.refused_headers();
+        if refused.count > 0 {
+            warn(Warning::HeadersRefused { end, refused });
+        }
+        if let Some((peers, height)) = self.network.claims_above(end.height) {
+            warn(Warning::PeersClaimMore { end, peers, height });
+        }
+    }
 }
 
 #[cfg(test)]

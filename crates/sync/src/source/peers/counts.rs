@@ -6,10 +6,11 @@
 
 use crate::error::{StorageResult, SyncError};
 use crate::workdir::names::COUNTS;
-use apus_chain::{BlockHash, Network, Reader};
+use apus_chain::{BlockHash, Height, Network, Params, Reader};
 use apus_hash::sha256;
+use apus_p2p::network::BlockProvider;
 use apus_storage::{Storage, read_whole, write_atomically};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::ErrorKind;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -135,6 +136,83 @@ fn from_bytes(bytes: &[u8], network: Network) -> Option<HashMap<[u8; 8], u32>> {
         counts.insert(*reader.array().ok()?, reader.u32().ok()?);
     }
     Some(counts)
+}
+
+// [`RecentBlocks`]: the blocks that came last, for peers that ask for them and for a way back.
+
+/// Bytes of blocks that are held at most.
+const BYTES_MAX: usize = 32 << 20;
+
+/// Blocks in memory, the last to come.
+#[derive(Debug, Default)]
+pub(super) struct RecentBlocks {
+    inner: Mutex<RecentInner>,
+}
+
+#[derive(Debug, Default)]
+struct RecentInner {
+    order: VecDeque<BlockHash>,
+    blocks: HashMap<BlockHash, Vec<u8>>,
+    bytes: usize,
+}
+
+impl RecentBlocks {
+    pub(super) fn put(&self, hash: BlockHash, raw: &[u8]) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        if inner.blocks.contains_key(&hash) {
+            return;
+        }
+        inner.bytes += raw.len();
+        inner.order.push_back(hash);
+        inner.blocks.insert(hash, raw.to_vec());
+        while inner.bytes > BYTES_MAX
+            && let Some(oldest) = inner.order.pop_front()
+        {
+            inner.bytes -= inner.blocks.remove(&oldest).map_or(0, |raw| raw.len());
+        }
+    }
+}
+
+impl BlockProvider for RecentBlocks {
+    fn block(&self, hash: &BlockHash) -> Option<Vec<u8>> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.blocks.get(hash).cloned()
+    }
+
+    fn has(&self, hash: &BlockHash) -> bool {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.blocks.contains_key(hash)
+    }
+
+    fn keeps_all(&self) -> bool {
+        false
+    }
+}
+
+// About how many bytes blocks have whose headers alone are known.
+
+/// Heights in a step of [`MAIN_KB`].
+const STEP: Height = 50_000;
+
+/// Mean size of the main chain's blocks in each step, in kilobytes: rounded from the growth of the
+/// block files. Good for dividing work, and for telling how far a run is.
+const MAIN_KB: [u64; 19] = [
+    1, 1, 12, 60, 130, 200, 280, 480, 840, 1000, 900, 1000, 1200, 1100, 1200, 1500, 1700, 1750,
+    1700,
+];
+
+/// What is taken for a block of the other chains.
+const OTHER_BYTES: u64 = 256 << 10;
+
+/// A guess.
+pub(super) fn block_bytes(params: &Params, height: Height, with_witness: bool) -> u64 {
+    if params.network != Network::Main {
+        return OTHER_BYTES;
+    }
+    let step = ((height / STEP) as usize).min(MAIN_KB.len() - 1);
+    // Some two fifths are witnesses.
+    let tenths = if with_witness || height < params.segwit_height { 10 } else { 6 };
+    MAIN_KB[step] * 100 * tenths
 }
 
 #[cfg(test)]

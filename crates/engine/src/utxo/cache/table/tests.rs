@@ -27,7 +27,7 @@ fn spend(model: &mut Model, outpoint: OutPoint) {
     };
 }
 
-fn check(table: &Table, model: &Model) {
+fn check(table: &CacheTable, model: &Model) {
     assert_eq!(table.len(), model.len());
     let keys = table.sorted();
     let changes: Vec<_> = keys.iter().map(|key| table.change(key)).collect();
@@ -41,7 +41,7 @@ fn check(table: &Table, model: &Model) {
 proptest! {
     #[test]
     fn a_table_is_a_map(ops in vec((0u32..200, any::<u8>()), 0..1500)) {
-        let (mut table, mut model) = (Table::new(), Model::new());
+        let (mut table, mut model) = (CacheTable::new(), Model::new());
         for (number, (at, chance)) in (0u32..).zip(&ops) {
             let name = outpoint(*at);
             if chance % 2 == 0 {
@@ -64,7 +64,7 @@ proptest! {
     /// Steps of any size, also where places were given back: never more than was announced.
     #[test]
     fn a_table_grows_by_no_more_than_it_said(steps in vec((0u32..3000, 0u32..2500), 1..8)) {
-        let (mut table, mut next, mut first) = (Table::new(), 0u32, 0u32);
+        let (mut table, mut next, mut first) = (CacheTable::new(), 0u32, 0u32);
         for (adds, spends) in steps {
             let bound = table.bytes() + table.growth(adds as usize);
             let mut heap = 0;
@@ -86,7 +86,7 @@ proptest! {
 /// A table whose coins come and go stays as large as the most that it held at once.
 #[test]
 fn places_are_used_again() {
-    let mut table = Table::new();
+    let mut table = CacheTable::new();
     let mut bytes = 0;
     for number in 0..200_000u32 {
         table.create(&outpoint(number), &coin(1), true);
@@ -109,7 +109,7 @@ const PLACE: u64 = 24;
 
 #[test]
 fn memory_is_counted_to_the_byte() {
-    let mut table = Table::new();
+    let mut table = CacheTable::new();
     assert_eq!(table.bytes(), 0);
     let mut lists = BTreeSet::new();
     for number in 0..20_000u32 {
@@ -128,7 +128,7 @@ fn memory_is_counted_to_the_byte() {
 /// where there is no room for so many entries.
 #[test]
 fn growth_is_announced_where_there_is_no_room() {
-    let mut table = Table::new();
+    let mut table = CacheTable::new();
     for number in 0..20_000u32 {
         let list = 64 * (table.chunks.capacity() - table.chunks.len());
         let index = table.index.capacity() - table.index.len();
@@ -147,7 +147,7 @@ fn growth_is_announced_where_there_is_no_room() {
 /// A small table gets an index that lasts for a while, a large one as much as it needs.
 #[test]
 fn an_index_takes_what_was_announced() {
-    let mut table = Table::new();
+    let mut table = CacheTable::new();
     table.create(&outpoint(1), &coin(1), true);
     assert_eq!(table.index.capacity(), 56);
     for entries in (0..5000).chain([100_000, 366_998, 366_999, 367_000, 1 << 20]) {

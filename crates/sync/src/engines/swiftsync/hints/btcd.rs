@@ -14,9 +14,9 @@
 //! too. Writing is plain: `gzip` makes of it what btcd loads.
 
 use super::block::{BlockElement, HintsDecoder, HintsEncoder, IndexSpace};
+use super::delta::{push_gap, write_gaps};
 use super::elias_fano::{OUTPUTS_PER_BLOCK_MAX, check_indices, number};
 use super::error::{HintsError, HintsFault};
-use super::gaps::{push_gap, write_gaps};
 use super::sink::HintsSink;
 use super::window::HintsWindow;
 use apus_chain::{Height, Reader, write_compact_size};

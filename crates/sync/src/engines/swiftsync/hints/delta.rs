@@ -12,12 +12,13 @@
 //! stop height, so an end after any block is an end: the caller must compare the number of blocks
 //! with the chain.
 
-use super::block::{BlockElement, HintsDecoder, HintsEncoder, IndexSpace};
-use super::elias_fano::{OUTPUTS_PER_BLOCK_MAX, check_indices};
-use super::error::HintsError;
-use super::gaps::push_gap;
-use super::sink::HintsSink;
-use super::window::HintsWindow;
+use crate::engines::swiftsync::hints::block::{
+    BlockElement, HintsDecoder, HintsEncoder, IndexSpace,
+};
+use crate::engines::swiftsync::hints::elias_fano::{OUTPUTS_PER_BLOCK_MAX, check_indices};
+use crate::engines::swiftsync::hints::error::{HintsError, HintsFault};
+use crate::engines::swiftsync::hints::sink::HintsSink;
+use crate::engines::swiftsync::hints::window::HintsWindow;
 use apus_chain::{Height, write_compact_size};
 use std::io::{Read, Write};
 
@@ -90,12 +91,34 @@ impl<W: Write> HintsEncoder for DeltaEncoder<W> {
     fn put_block(&mut self, indices: &[u32], _outputs: u32) -> Result<(), HintsError> {
         check_indices(indices).map_err(|fault| self.sink.invalid(fault))?;
         write_compact_size(&mut self.sink.scratch, indices.len() as u64);
-        super::gaps::write_gaps(&mut self.sink.scratch, indices);
+        super::delta::write_gaps(&mut self.sink.scratch, indices);
         self.sink.end_block()
     }
 
     fn finish(self: Box<Self>) -> Result<(), HintsError> {
         self.sink.finish().map(drop)
+    }
+}
+
+// Gaps between indices: how many outputs lie between one and the one before.
+
+/// Appends the index that lies `gap` outputs behind the one after the last.
+pub(super) fn push_gap(indices: &mut Vec<u32>, gap: u32) -> Result<(), HintsFault> {
+    let least = indices.last().map_or(0, |last| u64::from(*last) + 1);
+    let (value, limit) = (least + u64::from(gap), u64::from(OUTPUTS_PER_BLOCK_MAX) - 1);
+    if value > limit {
+        return Err(HintsFault::TooLarge { field: "an index", value, limit });
+    }
+    indices.push(value as u32);
+    Ok(())
+}
+
+/// Appends the gaps of ascending `indices` as CompactSizes.
+pub(super) fn write_gaps(out: &mut Vec<u8>, indices: &[u32]) {
+    let mut least = 0;
+    for index in indices {
+        write_compact_size(out, u64::from(index - least));
+        least = index + 1;
     }
 }
 
