@@ -5,21 +5,21 @@ use apus_chain::Reader;
 use apus_hash::sha256;
 
 /// The first bytes of a file: its content is to follow, and [`seal`].
-pub fn begin(magic: &[u8; 8], version: u32) -> Vec<u8> {
+pub(crate) fn begin(magic: &[u8; 8], version: u32) -> Vec<u8> {
     let mut out = magic.to_vec();
     out.extend_from_slice(&version.to_le_bytes());
     out
 }
 
 /// Ends what [`begin`] began.
-pub fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
+pub(crate) fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
     let checksum = sha256(&bytes);
     bytes.extend_from_slice(&checksum);
     bytes
 }
 
 /// The content of a file; none if it is damaged, another kind of file, or of another version.
-pub fn open<'a>(bytes: &'a [u8], magic: &[u8; 8], version: u32) -> Option<Reader<'a>> {
+pub(crate) fn open<'a>(bytes: &'a [u8], magic: &[u8; 8], version: u32) -> Option<Reader<'a>> {
     let (body, checksum) = bytes.split_last_chunk::<32>()?;
     let mut reader = Reader::new(body);
     let intact =

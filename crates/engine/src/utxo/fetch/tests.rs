@@ -223,7 +223,7 @@ fn no_more_threads_are_woken_than_the_taking_one_leaves_to_do() {
 
 /// Look-ups have been slow before, so that every thread is worth waking.
 fn expect_slow(fetcher: &PrevoutFetcher) {
-    let mut pace = Pace::of(0);
+    let mut pace = FetchPace::of(0);
     for _ in 0..50 {
         pace.learn(1, Duration::from_secs(1));
     }
