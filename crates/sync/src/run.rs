@@ -6,9 +6,8 @@ use crate::best_chain::{CHAINS_LEFT_MAX, chain_anew, headers};
 use crate::engines::in_order;
 use crate::engines::in_order::chains::begin_anew;
 use crate::engines::mergesync::{self, MergeOutcome, MergedSet};
-use crate::engines::pass::RunKind;
 use crate::engines::swiftsync::aggregate::AggregateKind;
-use crate::engines::swiftsync::{CoinTotals, Counts};
+use crate::engines::swiftsync::{CoinTotals, Counts, SwiftSync};
 use crate::engines::swiftsync::{Hinted, Proven, prove};
 use crate::engines::utreexo::AmountSums;
 use crate::engines::utreexo::{self, Validated};
@@ -91,7 +90,7 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
     if verdict.aggregate == AggregateKind::None {
         return Err(SyncError::Usage(UsageError::Unproven));
     }
-    let runs = runs_of(&done, RunKind::Coins);
+    let runs = runs_of(&done, SwiftSync::COINS);
     // Connecting takes hours, and what is held in memory of the segments is of no use to it.
     drop(done);
     let (coins, counts) = (verdict.coins.coins, verdict.counts);
@@ -150,7 +149,7 @@ pub(crate) fn joins(request: &Request<'_>, dir: &dyn ChainSource) -> Result<bool
 fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, SyncError> {
     let unseen_witnesses = proven.unseen();
     let Proven { dir, workdir, plan, done, verdict, hints, unanchored, scripts, .. } = proven;
-    let runs = [RunKind::Coins, RunKind::Hints].map(|kind| runs_of(&done, kind));
+    let runs = [SwiftSync::COINS, SwiftSync::HINTS].map(|kind| runs_of(&done, kind));
     let leaves = request.wants_leaves().then(|| StoredLeaves::of(&workdir, &done));
     // What was too young to be made durable: now that costs less than doing it again.
     let mut held: Vec<_> = done.into_iter().filter(|done| !done.stored).collect();

@@ -21,7 +21,6 @@ pub use merging::Merging;
 pub use merging::RunWriter;
 pub use merging::{divide, divide_sizes};
 
-use crate::engines::pass::RunKind;
 use crate::error::{StorageResult, SyncError};
 use crate::open_files::runs_open_max;
 use crate::workdir::RunInfo;
@@ -150,21 +149,6 @@ impl KeyRange {
     /// Whether a key is not beyond.
     fn has_begun_before(&self, prefix: u64) -> bool {
         self.until.is_none_or(|until| prefix < until)
-    }
-}
-
-/// The sections of a run of a segment.
-pub fn index_of(kind: RunKind, run: &[u8]) -> RunIndex {
-    match kind {
-        RunKind::Coins => cut::<CoinsForm>(run),
-        RunKind::Made => cut::<MadeForm>(run),
-        RunKind::Spent => cut::<SpentForm>(run),
-        RunKind::Answers => cut::<Answers>(run),
-        RunKind::Fingerprints
-        | RunKind::Added
-        | RunKind::Claims
-        | RunKind::Hints
-        | RunKind::Leaves => RunIndex::cut(run, SECTION_BYTES, |_| None),
     }
 }
 

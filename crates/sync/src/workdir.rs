@@ -321,12 +321,12 @@ mod tests {
     }
 
     fn hints_of(done: &FinishedRange<Partial>) -> &RunInfo {
-        done.run(RunKind::Hints).unwrap()
+        done.run(SwiftSync::HINTS).unwrap()
     }
 
     /// The names of a segment's runs.
     fn runs(range: HeightRange) -> [String; 2] {
-        [RunKind::Coins, RunKind::Hints].map(|kind| run_name(range, kind))
+        [SwiftSync::COINS, SwiftSync::HINTS].map(|kind| run_name(range, kind))
     }
 
     fn resumed(storage: &CrashStorage, plan: &Plan) -> Vec<FinishedRange<Partial>> {
@@ -498,7 +498,7 @@ mod tests {
         let whole = |done: &FinishedRange<Partial>, workdir: &Workdir<'_>| {
             let run = workdir.read_run(hints_of(done)).unwrap().to_vec();
             assert_eq!(run, [done.range.start as u8; 20]);
-            let coins = done.run(RunKind::Coins).unwrap();
+            let coins = done.run(SwiftSync::COINS).unwrap();
             assert_eq!(*workdir.read_run(coins).unwrap(), [3; 100]);
         };
         for (at, after) in

@@ -19,7 +19,6 @@ use apus_sync::error::{SourceError, SyncError};
 use apus_sync::pass::TakeDone;
 use apus_sync::progress::stop_if_interrupted;
 use apus_sync::request::Request;
-use apus_sync::runs::index_of;
 use apus_sync::source::{ChainSource, GivenBlocks};
 use apus_sync::supply::weight_of;
 use apus_sync::workdir::plan::Plan;
@@ -120,7 +119,7 @@ fn hand_out<R: PartialResult>(
         let range = key.range;
         let finished = SegmentResult::read(bytes, run, range, runs.len());
         let finished = finished.map_err(|error| Useless::Result(error.to_string()))?;
-        Ok(FinishedRange::held(range, finished, runs, index_of))
+        Ok(FinishedRange::held(range, finished, runs))
     };
     let mut take = |done: Option<FinishedRange<R>>| {
         if let Some(done) = &done {

@@ -104,7 +104,12 @@ fn output(script: &[u8], amount: u64) -> Result<SpentOutput<'_>, ScriptError> {
     Ok(SpentOutput::new(script, amount))
 }
 
-fn run(tx: &KernelTx, input: usize, spent: SpentOutput<'_>, flags: u32) -> Result<(), Refusal> {
+fn run(
+    tx: &InterpreterTx,
+    input: usize,
+    spent: SpentOutput<'_>,
+    flags: u32,
+) -> Result<(), Refusal> {
     if input >= tx.inputs() {
         return Err(setup("there is no such input").into());
     }

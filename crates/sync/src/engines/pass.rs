@@ -11,6 +11,8 @@ pub use covered::Counts;
 pub use covered::Covered;
 pub(crate) use covered::{SeenHeights, Uncovered};
 
+pub use crate::workdir::names::RunKind;
+
 use apus_chain::{BlockBytes, Height, HeightRange, Reader};
 
 /// A computation over the blocks of a chain that is done segment by segment, in any order of segments,
@@ -98,66 +100,4 @@ pub struct Work {
     pub bytes: u64,
     /// Coins kept.
     pub coins: u64,
-}
-
-/// What a run holds, and how those of neighbouring segments become one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum RunKind {
-    /// Coins, a record for each transaction by ascending txid: `txid ‖ u32le length ‖ group`, where the
-    /// group is as in a UTXO snapshot. Many are merged by txid.
-    Coins,
-    /// Coins that segments make and don't spend, by transaction
-    /// ([`MadeRecord`](crate::engines::mergesync::MadeRecord)). Many are merged by their bytes.
-    Made,
-    /// Coins that segments want from blocks below them, by outpoint
-    /// ([`SpentRecord`](crate::engines::mergesync::SpentRecord)). Many are merged by their bytes.
-    Spent,
-    /// Coins that inputs of a segment take, by their places
-    /// ([`AnswerRecord`](crate::engines::mergesync::AnswerRecord)). Many are merged by their bytes.
-    Answers,
-    /// By what a second walk knows blocks again, by ascending height
-    /// ([`Fingerprint`](crate::engines::mergesync::Fingerprint)). Many follow one another.
-    Fingerprints,
-    /// How many leaves blocks add to the Utreexo forest, where that is asked for: 4 bytes each, big-endian, by
-    /// ascending height. Many follow one another.
-    Added,
-    /// What blocks claim of the coins that they spend, by ascending height
-    /// ([`Claims`](crate::engines::mergesync::Claims)). Many follow one another.
-    Claims,
-    /// Which outputs survive: one BIP-456 element a block by ascending height, the most significant bit
-    /// first. Many follow one another.
-    Hints,
-    /// Leaves of the Utreexo forest that survive, by ascending place
-    /// ([`write_live`](apus_utreexo::write_live)).
-    Leaves,
-}
-
-impl RunKind {
-    /// How the names of its files end.
-    pub const fn ending(self) -> &'static str {
-        match self {
-            Self::Coins => ".run",
-            Self::Made => ".made",
-            Self::Spent => ".spent",
-            Self::Answers => ".answers",
-            Self::Fingerprints => ".prints",
-            Self::Added => ".added",
-            Self::Claims => ".claims",
-            Self::Hints => ".hints",
-            Self::Leaves => ".leaves",
-        }
-    }
-
-    /// All there are.
-    pub const ALL: [Self; 9] = [
-        Self::Coins,
-        Self::Made,
-        Self::Spent,
-        Self::Answers,
-        Self::Fingerprints,
-        Self::Added,
-        Self::Claims,
-        Self::Hints,
-        Self::Leaves,
-    ];
 }

@@ -8,7 +8,6 @@ use crate::engines::pass::{FinishedSegment, PartialResult, Pass, Work};
 use crate::error::{IoError, SyncError};
 use crate::pass::{Counters, Dispatch, PassJob, Take};
 use crate::progress::{Event, PROGRESS_INTERVAL, SegmentState};
-use crate::runs::index_of;
 use crate::supply::{Supply, Walker, weight};
 use crate::workdir::FinishedRange;
 use apus_chain::{BlockBytes, Height, HeightRange};
@@ -131,7 +130,7 @@ where
         let coins = finished.partial.done().coins;
         self.counters.add(Work { coins, ..Work::default() });
         self.counters.finished(&finished.partial);
-        Ok(Some(FinishedRange::held(range, finished, P::RUNS, index_of)))
+        Ok(Some(FinishedRange::held(range, finished, P::RUNS)))
     }
 }
 

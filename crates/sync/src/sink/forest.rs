@@ -4,8 +4,7 @@
 //! a merge. Threads make a fragment of each part, and those are joined, which takes no time: a fragment is some
 //! dozens of nodes.
 
-use crate::engines::pass::RunKind;
-use crate::engines::swiftsync::Partial;
+use crate::engines::swiftsync::{Partial, SwiftSync};
 use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
 use crate::request::RunEnv;
@@ -226,7 +225,7 @@ impl<'w> StoredLeaves<'w> {
         let mut next = 0u64;
         let leaves = |done: &FinishedRange<Partial>| {
             let (run, first, count) =
-                (done.run(RunKind::Leaves)?.clone(), next, done.partial.leaves);
+                (done.run(SwiftSync::LEAVES)?.clone(), next, done.partial.leaves);
             next = next.saturating_add(count);
             Some(LeafSegment { first, count, run })
         };

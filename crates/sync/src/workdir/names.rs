@@ -1,6 +1,6 @@
 //! What the files of a work folder are called, and how to tell ours from others'.
 
-use crate::engines::pass::RunKind;
+use super::index::{RunIndex, SECTION_BYTES};
 use crate::error::{StorageResult, SyncError};
 use apus_chain::HeightRange;
 use apus_storage::Storage;
@@ -58,13 +58,75 @@ pub const ENDED: &str = "ended";
 /// Name of the folder in which a run without hints works to write some.
 pub const HINTS: &str = "hints";
 
+/// How the names of runs end, whatever engine has them.
+const RUN_ENDINGS: [&str; 9] =
+    [".run", ".made", ".spent", ".answers", ".prints", ".added", ".claims", ".hints", ".leaves"];
+
+/// Of these, what only some runs ask for: empty in others, without a file.
+const ASKED_FOR: [&str; 3] = [".leaves", ".added", ".claims"];
+
+/// A kind of run, which an engine's segments leave: how the names of its files end, and how one is cut into sections.
+#[derive(Debug, Clone, Copy)]
+pub struct RunKind {
+    ending: &'static str,
+    index: fn(&[u8]) -> RunIndex,
+}
+
+impl RunKind {
+    /// Runs of sorted records, which are merged; [`cut`](crate::runs::cut) by their form is the `index`.
+    ///
+    /// # Panics
+    /// At compile time, where nothing knows files of such names.
+    pub const fn new(ending: &'static str, index: fn(&[u8]) -> RunIndex) -> Self {
+        let (mut at, mut is_known) = (0, false);
+        while at < RUN_ENDINGS.len() {
+            is_known |= is_same(ending, RUN_ENDINGS[at]);
+            at += 1;
+        }
+        assert!(is_known, "files of such names would be taken for a user's");
+        Self { ending, index }
+    }
+
+    /// Runs of which many follow one another, and in which no place is looked for.
+    pub const fn in_sequence(ending: &'static str) -> Self {
+        Self::new(ending, |run| RunIndex::cut(run, SECTION_BYTES, |_| None))
+    }
+
+    /// The sections of a run.
+    pub(super) fn index(self, run: &[u8]) -> RunIndex {
+        (self.index)(run)
+    }
+}
+
+/// Whether a run of this name is one that only some runs ask for.
+pub(super) fn is_asked_for(run: &str) -> bool {
+    ASKED_FOR.iter().any(|ending| run.ends_with(ending))
+}
+
+impl PartialEq for RunKind {
+    fn eq(&self, other: &Self) -> bool {
+        self.ending == other.ending
+    }
+}
+
+impl Eq for RunKind {}
+
+const fn is_same(one: &str, other: &str) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    let mut at = 0;
+    while at < one.len() && at < other.len() && one[at] == other[at] {
+        at += 1;
+    }
+    at == one.len() && at == other.len()
+}
+
 pub(super) fn run_name(range: HeightRange, kind: RunKind) -> String {
-    format!("segment-{:08}-{:08}{}", range.start, range.end, kind.ending())
+    format!("segment-{:08}-{:08}{}", range.start, range.end, kind.ending)
 }
 
 /// The name of the partial result of the segment that left a run.
 pub(super) fn partial_of_run(run: &str) -> String {
-    let segment = RunKind::ALL.iter().find_map(|kind| run.strip_suffix(kind.ending()));
+    let segment = RUN_ENDINGS.iter().find_map(|ending| run.strip_suffix(ending));
     format!("{}.part", segment.unwrap_or(run))
 }
 
@@ -75,7 +137,7 @@ pub(super) fn partial_name(range: HeightRange) -> String {
 /// Whether a name in a work folder is one that a run makes.
 pub fn is_work_file(name: &str) -> bool {
     let segment = name.starts_with("segment-")
-        && (RunKind::ALL.iter().any(|kind| name.ends_with(kind.ending()))
+        && (RUN_ENDINGS.iter().any(|ending| name.ends_with(ending))
             || [".part", ".part.tmp"].iter().any(|end| name.ends_with(end)));
     let scratch = (name.starts_with(MERGE) || name.starts_with(SPILL)) && name.ends_with(".run");
     let note =

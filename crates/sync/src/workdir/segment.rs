@@ -2,7 +2,7 @@
 //! their files are the [work folder](super::Workdir)'s.
 
 use super::index::{Checksum, RunIndex, checksum};
-use super::names::{partial_name, run_name};
+use super::names::{is_asked_for, partial_name, run_name};
 use super::sealed;
 use crate::engines::pass::{FinishedSegment, PartialResult, Pass, RunKind};
 use apus_chain::{HeightRange, Reader};
@@ -75,9 +75,7 @@ impl RunInfo {
 
     /// Whether it is in a file of its own once it is stored. What only some runs ask for is empty in the others.
     pub fn has_file(&self) -> bool {
-        const ASKED_FOR: [RunKind; 3] = [RunKind::Leaves, RunKind::Added, RunKind::Claims];
-        let is_of = |kind: RunKind| self.name.ends_with(kind.ending());
-        self.bytes > 0 || !ASKED_FOR.into_iter().any(is_of)
+        self.bytes > 0 || !is_asked_for(&self.name)
     }
 
     /// Length of its file in bytes.
@@ -87,16 +85,10 @@ impl RunInfo {
 }
 
 impl<P> FinishedRange<P> {
-    /// A segment that is finished, but only in memory. Its runs are of these kinds, and cut by
-    /// `index_of`.
-    pub fn held(
-        range: HeightRange,
-        finished: FinishedSegment<P>,
-        kinds: &[RunKind],
-        index_of: impl Fn(RunKind, &[u8]) -> RunIndex,
-    ) -> Self {
+    /// A segment that is finished, but only in memory. Its runs are of these kinds.
+    pub fn held(range: HeightRange, finished: FinishedSegment<P>, kinds: &[RunKind]) -> Self {
         let run = |(kind, run): (&RunKind, Vec<u8>)| {
-            let index = index_of(*kind, &run);
+            let index = kind.index(&run);
             RunInfo::held(run_name(range, *kind), run, index)
         };
         let FinishedSegment { partial, runs } = finished;

@@ -13,6 +13,7 @@ use crate::engines::mergesync::seen::{Fingerprint, FingerprintKey};
 use crate::engines::pass::{
     Counts, Covered, FinishedSegment, PartialResult, Pass, RunKind, SeenHeights, Uncovered, Work,
 };
+use crate::runs::{Answers, MadeForm, SpentForm, cut};
 use apus_chain::{
     BlockBytes, BlockHash, HeaderChain, Height, HeightRange, KnownBlock, Params, Reader,
     write_compact_size,
@@ -47,6 +48,20 @@ pub struct Gather {
 }
 
 impl Gather {
+    /// Coins that segments make and don't spend, by transaction ([`MadeRecord`](super::MadeRecord)).
+    pub(super) const MADE: RunKind = RunKind::new(".made", cut::<MadeForm>);
+    /// Coins that segments want from blocks below them, by outpoint ([`SpentRecord`](super::SpentRecord)).
+    pub(super) const SPENT: RunKind = RunKind::new(".spent", cut::<SpentForm>);
+    /// Coins that inputs of a segment take, by their places ([`AnswerRecord`](super::AnswerRecord)).
+    pub(super) const ANSWERS: RunKind = RunKind::new(".answers", cut::<Answers>);
+    /// By what a second walk knows blocks again, by ascending height ([`Fingerprint`](super::Fingerprint)).
+    pub(super) const FINGERPRINTS: RunKind = RunKind::in_sequence(".prints");
+    /// How many leaves blocks add to the Utreexo forest, where that is asked for: 4 bytes each, big-endian, by
+    /// ascending height.
+    pub(super) const ADDED: RunKind = RunKind::in_sequence(".added");
+    /// What blocks claim of the coins that they spend, by ascending height ([`Claims`](super::Claims)).
+    pub(super) const CLAIMS: RunKind = RunKind::in_sequence(".claims");
+
     /// For the blocks of this chain. All segments of a run are to have one key.
     pub fn new(params: &Params, chain: &HeaderChain, key: FingerprintKey) -> Self {
         let at_bip34_height = chain.hash(params.bip34_height).copied();
@@ -109,14 +124,8 @@ impl Pass for Gather {
     type Verdict = Gathered;
     type Error = GatherError;
 
-    const RUNS: &'static [RunKind] = &[
-        RunKind::Made,
-        RunKind::Spent,
-        RunKind::Answers,
-        RunKind::Fingerprints,
-        RunKind::Added,
-        RunKind::Claims,
-    ];
+    const RUNS: &'static [RunKind] =
+        &[Self::MADE, Self::SPENT, Self::ANSWERS, Self::FINGERPRINTS, Self::ADDED, Self::CLAIMS];
 
     fn begin(&self, range: HeightRange) -> Result<GatherSegment, GatherError> {
         Ok(GatherSegment {

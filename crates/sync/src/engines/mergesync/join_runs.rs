@@ -8,7 +8,7 @@ use super::joined::Joined;
 use super::leaf_keys::{LeafKeys, LeafSink};
 use super::spill::{HeldMemory, Spill};
 use crate::engines::mergesync::{
-    AnswerRecord, Gathered, Join, JoinSink, MadeRecord, NumberedCoin, SpentRecord,
+    AnswerRecord, Gather, Gathered, Join, JoinSink, MadeRecord, NumberedCoin, SpentRecord,
 };
 use crate::engines::pass::RunKind;
 use crate::error::{IoError, SyncError};
@@ -34,7 +34,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 const RECORDS_BETWEEN_LOOKS: u64 = 4096;
 
 /// What segments leave for it.
-pub(super) const JOINED_RUNS: [RunKind; 2] = [RunKind::Made, RunKind::Spent];
+pub(super) const JOINED_RUNS: [RunKind; 2] = [Gather::MADE, Gather::SPENT];
 
 /// A smaller part is not worth passing through all runs.
 const PART_BYTES_MIN: u64 = 256 << 10;

@@ -1,11 +1,10 @@
 //! Leaves of the Utreexo forest that survive, out of the join: [`LeafCount`] says where each lies among all, and
 //! [`LeafSink`] hashes them and has them sorted by that.
 
-use crate::engines::mergesync::Gathered;
 use crate::engines::mergesync::bare::NumberedCoin;
 use crate::engines::mergesync::seen::SeenBlock;
 use crate::engines::mergesync::spill::{HeldMemory, Spill};
-use crate::engines::pass::RunKind;
+use crate::engines::mergesync::{Gather, Gathered};
 use crate::error::{IoError, SyncError};
 use crate::workdir::{FinishedRange, RunInfo, Workdir};
 use apus_chain::{
@@ -36,7 +35,7 @@ impl<'a> LeafCount<'a> {
         for done in done {
             let damaged =
                 || SyncError::Io(IoError::WorkdirDamaged { file: workdir.describe(done) });
-            let run = workdir.read_run(done.run(RunKind::Added).ok_or_else(damaged)?)?;
+            let run = workdir.read_run(done.run(Gather::ADDED).ok_or_else(damaged)?)?;
             let (counts, rest) = run.as_chunks();
             if counts.len() as u64 != u64::from(done.range.count()) || !rest.is_empty() {
                 return Err(damaged());

@@ -4,8 +4,7 @@
 //! Threads ask in any order.
 
 use super::walk::JudgeWalk;
-use crate::engines::mergesync::{AnswerRecord, Claims, Fingerprint, Gathered};
-use crate::engines::pass::RunKind;
+use crate::engines::mergesync::{AnswerRecord, Claims, Fingerprint, Gather, Gathered};
 use crate::error::SyncError;
 use crate::workdir::FinishedRange;
 use apus_chain::{Height, HeightRange};
@@ -87,8 +86,8 @@ impl<'a> OwnRecords<'a> {
             let run = done.run(kind).ok_or_else(|| walk.damaged())?;
             walk.workdir.read_run(run)
         };
-        let (answers, claims) = (read(RunKind::Answers)?, read(RunKind::Claims)?);
-        let fingerprints = read(RunKind::Fingerprints)?;
+        let (answers, claims) = (read(Gather::ANSWERS)?, read(Gather::CLAIMS)?);
+        let fingerprints = read(Gather::FINGERPRINTS)?;
         let range = done.range;
         let places = places(range, &answers, &claims).ok_or_else(|| walk.damaged())?;
         if fingerprints.len() != range.count() as usize * Fingerprint::SIZE {

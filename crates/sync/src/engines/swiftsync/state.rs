@@ -24,6 +24,7 @@ use crate::engines::swiftsync::segment::{BlockFacts, Tells};
 use crate::engines::swiftsync::{
     CoinTotals, HintError, IndexHints, MergeError, Partial, Segment, SegmentHints, SpentLater,
 };
+use crate::runs::{CoinsForm, cut};
 use apus_chain::{
     BlockBytes, BlockHash, HeaderChain, Height, HeightRange, OutPoint, Params, Reader, Txid,
     max_supply,
@@ -168,6 +169,14 @@ pub struct Verdict {
 }
 
 impl SwiftSync {
+    /// Coins, a record for each transaction by ascending txid: `txid ‖ u32le length ‖ group`, where the
+    /// group is as in a UTXO snapshot.
+    pub const COINS: RunKind = RunKind::new(".run", cut::<CoinsForm>);
+    /// Which outputs survive: one BIP-456 element a block by ascending height, the most significant bit first.
+    pub const HINTS: RunKind = RunKind::in_sequence(".hints");
+    /// Leaves of the Utreexo forest that survive, by ascending place ([`write_live`](apus_utreexo::write_live)).
+    pub const LEAVES: RunKind = RunKind::in_sequence(".leaves");
+
     /// An engine for the chain given.
     pub fn new(params: &Params, chain: &HeaderChain, aggregator: Aggregator) -> Self {
         Self {
@@ -293,7 +302,7 @@ impl Pass for SwiftSync {
     type Verdict = Verdict;
     type Error = SwiftSyncError;
 
-    const RUNS: &'static [RunKind] = &[RunKind::Coins, RunKind::Hints, RunKind::Leaves];
+    const RUNS: &'static [RunKind] = &[Self::COINS, Self::HINTS, Self::LEAVES];
 
     fn begin(&self, hints: SegmentHints) -> Result<Segment, SwiftSyncError> {
         Ok(self.begin(hints))

@@ -45,7 +45,7 @@ fn through_bytes<R: PartialResult>(result: &R) -> R {
 fn joined(kind: RunKind, mut runs: Vec<(HeightRange, Vec<u8>)>) -> Vec<u8> {
     runs.sort_unstable();
     let all: Vec<u8> = runs.into_iter().flat_map(|(_, run)| run).collect();
-    if kind == RunKind::Hints {
+    if kind == SwiftSync::HINTS {
         return all;
     }
     let (mut records, mut rest) = (Vec::new(), &all[..]);
