@@ -309,8 +309,7 @@ mod tests {
         let done = [FIRST, SECOND].map(|range| {
             let runs = vec![vec![3; 100], vec![range.start as u8; 20], vec![]];
             let finished = FinishedSegment { partial: finished(range), runs };
-            let uncut = |_, run: &[u8]| RunIndex::cut(run, 64, |_| None);
-            let mut done = FinishedRange::held(range, finished, SwiftSync::RUNS, uncut);
+            let mut done = FinishedRange::held(range, finished, SwiftSync::RUNS);
             assert_eq!(*workdir.read_run(hints_of(&done)).unwrap(), [range.start as u8; 20]);
             assert_eq!(done.held_bytes(), 120);
             workdir.store(std::slice::from_mut(&mut done)).unwrap();
@@ -464,8 +463,7 @@ mod tests {
             let held = |range: &HeightRange| {
                 let runs = vec![vec![3; 100], vec![range.start as u8; 20], vec![]];
                 let finished = FinishedSegment { partial: finished(*range), runs };
-                let uncut = |_, run: &[u8]| RunIndex::cut(run, 64, |_| None);
-                FinishedRange::held(*range, finished, SwiftSync::RUNS, uncut)
+                FinishedRange::held(*range, finished, SwiftSync::RUNS)
             };
             plan.segments.iter().map(held).collect()
         };
