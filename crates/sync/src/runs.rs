@@ -429,7 +429,7 @@ mod tests {
 
         #[test]
         fn any_flipped_bit_is_damage(
-            place: prop::sample::RunIndex,
+            place: prop::sample::Index,
             bit in 0u8..8,
             in_second: bool,
         ) {

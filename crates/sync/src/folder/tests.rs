@@ -132,9 +132,9 @@ fn a_mark_that_is_elsewhere_by_now_is_no_ones_leave() {
     };
     let (_, mark) = draft.publish().unwrap();
     drop(mark);
-    let error = Mark::take(&out, late).unwrap_err();
+    let error = FolderMark::take(&out, late).unwrap_err();
     assert!(matches!(error, SyncError::Usage(UsageError::DraftInUse { .. })), "{error}");
-    let error = Mark::take(&in_draft, FolderLock::try_take_existing).unwrap_err();
+    let error = FolderMark::take(&in_draft, FolderLock::try_take_existing).unwrap_err();
     assert!(matches!(error, SyncError::Io(IoError::Storage { .. })), "{error}");
 }
 

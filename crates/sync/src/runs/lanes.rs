@@ -329,7 +329,7 @@ fn bytes_below<F: RunForm>(records: &[u8], until: u64) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{Records, bytes, held, is_damage, put, record, write};
-    use super::super::{Coins, records};
+    use super::super::{CoinsForm, records};
     use super::*;
     use crate::workdir::RunInfo;
     use apus_testkit::rng::Rng;

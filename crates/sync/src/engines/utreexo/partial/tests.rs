@@ -16,8 +16,8 @@ fn roots(number: u64) -> Roots {
 fn part(start: Height, end: Height) -> Partial {
     let mut part = Partial::of(HeightRange::new(start, end), roots(u64::from(start) - 1));
     part.counts.blocks = u64::from(end - start);
-    part.made = CoinSums { coins: 5, amount: u128::from(end) << 40, bogosize: 250 };
-    part.spent = CoinSums { coins: 2, amount: u128::from(end) << 30, bogosize: 110 };
+    part.made = AmountSums { coins: 5, amount: u128::from(end) << 40, bogosize: 250 };
+    part.spent = AmountSums { coins: 2, amount: u128::from(end) << 30, bogosize: 110 };
     part.push_coinbase(CoinbaseId { txid: Txid([0x80 | end as u8; 32]), height: end - 1 });
     part.push_coinbase(CoinbaseId { txid: Txid([start as u8; 32]), height: start });
     part.end_with(roots(u64::from(end) - 1));
@@ -30,7 +30,7 @@ fn bytes(partial: &Partial) -> Vec<u8> {
     out
 }
 
-fn merged(parts: &[&Partial]) -> Result<Partial, MergeError> {
+fn merged(parts: &[&Partial]) -> Result<Partial, ProvenMergeError> {
     let mut whole = Partial::default();
     parts.iter().try_for_each(|part| whole.merge(part))?;
     Ok(whole)
@@ -77,7 +77,7 @@ proptest! {
         let expected = u64::from(height) - 1;
         let differ = RootsDiffer::Leaves { found: 99, expected };
         let refused = merged(&parts.iter().collect::<Vec<_>>());
-        prop_assert_eq!(refused, Err(MergeError::Roots { height, differ }));
+        prop_assert_eq!(refused, Err(ProvenMergeError::Roots { height, differ }));
     }
 
     #[test]
@@ -104,7 +104,7 @@ fn all_adds_up() {
     assert_eq!(whole.ranges(), [HeightRange::new(1, 9)]);
     assert_eq!(whole.ends(), Some((Roots::default(), roots(8))));
     let amount = (14u128 << 40) - (14 << 30);
-    assert_eq!(whole.coins(), CoinSums { coins: 6, amount, bogosize: 280 });
+    assert_eq!(whole.coins(), AmountSums { coins: 6, amount, bogosize: 280 });
     assert_eq!((whole.counts.blocks, whole.done().blocks), (8, 8));
     let heights: Vec<Height> = whole.coinbases().iter().map(|it| it.height).collect();
     assert_eq!(heights, [1, 5, 4, 8], "ascending ids");
@@ -115,10 +115,10 @@ fn all_adds_up() {
 fn parts_that_overlap_or_do_not_fit_are_left_out() {
     let mut whole = part(1, 5);
     let before = whole.clone();
-    assert_eq!(whole.merge(&part(4, 6)), Err(MergeError::Overlap(4)));
+    assert_eq!(whole.merge(&part(4, 6)), Err(ProvenMergeError::Overlap(4)));
     let mut other = part(5, 9);
     other.roots[0].0.clone_from(&roots(12));
-    assert!(matches!(whole.merge(&other), Err(MergeError::Roots { height: 5, .. })));
+    assert!(matches!(whole.merge(&other), Err(ProvenMergeError::Roots { height: 5, .. })));
     assert_eq!(whole, before);
 }
 

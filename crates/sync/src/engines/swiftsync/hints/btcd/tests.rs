@@ -71,7 +71,7 @@ fn the_header_is_held_to() {
         file[5] = height;
         match read(&file).unwrap_err() {
             HintsError::Trailing { height: 2, offset: 21 } => assert_eq!(height, 2),
-            HintsError::Block { height: 4, offset: 26, fault: Fault::End { .. }, .. } => {
+            HintsError::Block { height: 4, offset: 26, fault: HintsFault::End { .. }, .. } => {
                 assert_eq!(height, 4);
             }
             other => panic!("{other}"),
@@ -85,7 +85,7 @@ fn every_truncation_and_extension_is_noticed() {
     for end in 0..file.len() {
         match read(&file[..end]).unwrap_err() {
             HintsError::Header { .. } => assert!(end < 9),
-            HintsError::Block { fault: Fault::End { .. }, .. } => assert!(end >= 9),
+            HintsError::Block { fault: HintsFault::End { .. }, .. } => assert!(end >= 9),
             other => panic!("{end}: {other}"),
         }
     }
@@ -97,19 +97,19 @@ fn every_truncation_and_extension_is_noticed() {
 fn a_gap_may_not_leave_its_block_or_all_blocks() {
     let one = |body: &[u8]| fault(read(&with_body(body)));
     // The gap's last byte lies beyond the announced length.
-    assert_eq!(one(&[1, 0xfd, 0xfd, 0]), Fault::End { field: "a gap" });
-    assert_eq!(one(&[3, 0xfd, 5, 0]), Fault::NonCanonical { field: "a gap" });
+    assert_eq!(one(&[1, 0xfd, 0xfd, 0]), HintsFault::End { field: "a gap" });
+    assert_eq!(one(&[3, 0xfd, 5, 0]), HintsFault::NonCanonical { field: "a gap" });
     assert!(matches!(
         one(&[5, 0xfe, 7, 0xb2, 1, 0]),
-        Fault::TooLarge { value: 111_111, limit: 111_110, .. }
+        HintsFault::TooLarge { value: 111_111, limit: 111_110, .. }
     ));
     assert!(matches!(
         one(&[6, 0xfe, 6, 0xb2, 1, 0, 0]),
-        Fault::TooLarge { value: 111_111, limit: 111_110, .. }
+        HintsFault::TooLarge { value: 111_111, limit: 111_110, .. }
     ));
     assert!(matches!(
         one(&[0xfe, 0xff, 0xff, 0xff, 0xff]),
-        Fault::TooLarge { field: "the length of the gaps", limit: 111_111, .. }
+        HintsFault::TooLarge { field: "the length of the gaps", limit: 111_111, .. }
     ));
 }
 

@@ -11,7 +11,7 @@ fn encoded(indices: &[u32], order: BitOrder) -> Vec<u8> {
     out
 }
 
-fn decoded(bytes: &[u8], order: BitOrder) -> Result<Vec<u32>, Fault> {
+fn decoded(bytes: &[u8], order: BitOrder) -> Result<Vec<u32>, HintsFault> {
     let mut indices = vec![77];
     decode(bytes, order, &mut indices).map(|_| indices)
 }
@@ -65,7 +65,7 @@ proptest! {
             prop_assert_eq!(decoded(&longer, order), Ok(indices.clone()));
             for end in 0..bytes.len() {
                 let cut = decoded(&bytes[..end], order);
-                prop_assert!(matches!(cut, Err(Fault::End { .. })), "{end}: {cut:?}");
+                prop_assert!(matches!(cut, Err(HintsFault::End { .. })), "{end}: {cut:?}");
             }
         }
     }
@@ -135,7 +135,7 @@ fn the_largest_block_fits_the_bound() {
         assert_eq!(decoded(&bytes, order), Ok(all.clone()));
     }
     for n in 1..=OUTPUTS_PER_BLOCK_MAX {
-        let shape = Shape::new(n, OUTPUTS_PER_BLOCK_MAX - 1, 10).unwrap();
+        let shape = EliasFanoShape::new(n, OUTPUTS_PER_BLOCK_MAX - 1, 10).unwrap();
         assert!(shape.bytes() <= ELEMENT_BYTES_MAX, "{n}");
     }
 }
@@ -153,15 +153,15 @@ fn counts_are_bounded_before_anything_is_allocated() {
     ] {
         let got = decode(&unhex(hex), BitOrder::MsbFirst, &mut indices);
         let limit = if field == "N" { 111_111 } else { 111_110 };
-        assert_eq!(got, Err(Fault::TooLarge { field, value, limit }), "{hex}");
+        assert_eq!(got, Err(HintsFault::TooLarge { field, value, limit }), "{hex}");
         assert_eq!(indices.capacity(), 0);
     }
     // N is within the limit but cannot be had with so small an M.
     let got = decode(&unhex("fd030101"), BitOrder::MsbFirst, &mut indices);
-    assert_eq!(got, Err(Fault::TooManyIndices { n: 259, m: 1 }));
+    assert_eq!(got, Err(HintsFault::TooManyIndices { n: 259, m: 1 }));
     assert_eq!(
         decoded(&unhex("0300"), BitOrder::LsbFirst),
-        Err(Fault::TooManyIndices { n: 3, m: 0 })
+        Err(HintsFault::TooManyIndices { n: 3, m: 0 })
     );
 }
 
@@ -176,7 +176,7 @@ fn numbers_in_longer_forms_are_refused() {
         ("01fefc000000", "M"),
         ("01ff0000000000000000", "M"),
     ] {
-        assert_eq!(measure(&unhex(hex)), Err(Fault::NonCanonical { field }), "{hex}");
+        assert_eq!(measure(&unhex(hex)), Err(HintsFault::NonCanonical { field }), "{hex}");
     }
 }
 
@@ -186,26 +186,26 @@ fn each_rule_of_the_bit_strings_is_checked() {
     let lsb = |hex: &str| decoded(&unhex(hex), BitOrder::LsbFirst);
     // [3, 7, 12] is 030cf0a4: L = 11 11 00, H = 101001.
     assert_eq!(msb("030cf0a4"), Ok(vec![3, 7, 12]));
-    assert_eq!(msb("030cf0a6"), Err(Fault::Padding { field: "H" }));
-    assert_eq!(lsb("030c0f65"), Err(Fault::Padding { field: "H" }));
-    assert_eq!(msb("030cf1a4"), Err(Fault::Padding { field: "L" }));
-    assert_eq!(lsb("030c4f25"), Err(Fault::Padding { field: "L" }));
-    assert_eq!(msb("030cf0e4"), Err(Fault::SetBits { found: 4, n: 3 }));
-    assert_eq!(msb("030cf084"), Err(Fault::SetBits { found: 2, n: 3 }));
+    assert_eq!(msb("030cf0a6"), Err(HintsFault::Padding { field: "H" }));
+    assert_eq!(lsb("030c0f65"), Err(HintsFault::Padding { field: "H" }));
+    assert_eq!(msb("030cf1a4"), Err(HintsFault::Padding { field: "L" }));
+    assert_eq!(lsb("030c4f25"), Err(HintsFault::Padding { field: "L" }));
+    assert_eq!(msb("030cf0e4"), Err(HintsFault::SetBits { found: 4, n: 3 }));
+    assert_eq!(msb("030cf084"), Err(HintsFault::SetBits { found: 2, n: 3 }));
     // L = 11 11 10: the last is 13. H = 101010: the last is 8.
-    assert_eq!(msb("030cf8a4"), Err(Fault::LastIsNotM { last: 13, m: 12 }));
-    assert_eq!(msb("030cf0a8"), Err(Fault::LastIsNotM { last: 8, m: 12 }));
+    assert_eq!(msb("030cf8a4"), Err(HintsFault::LastIsNotM { last: 13, m: 12 }));
+    assert_eq!(msb("030cf0a8"), Err(HintsFault::LastIsNotM { last: 8, m: 12 }));
     // H = 110001: both of the first two have the high part 0, and the low parts 3 and 3.
-    assert_eq!(msb("030cf0c4"), Err(Fault::NotAscending { previous: 3, index: 3 }));
+    assert_eq!(msb("030cf0c4"), Err(HintsFault::NotAscending { previous: 3, index: 3 }));
 }
 
 #[test]
 fn the_encoder_refuses_what_is_no_set() {
     let mut out = vec![9];
     let falling = encode(&[4, 4], BitOrder::MsbFirst, &mut out);
-    assert_eq!(falling, Err(Fault::NotAscending { previous: 4, index: 4 }));
+    assert_eq!(falling, Err(HintsFault::NotAscending { previous: 4, index: 4 }));
     let beyond = encode(&[OUTPUTS_PER_BLOCK_MAX], BitOrder::MsbFirst, &mut out);
-    assert!(matches!(beyond, Err(Fault::TooLarge { value: 111_111, limit: 111_110, .. })));
+    assert!(matches!(beyond, Err(HintsFault::TooLarge { value: 111_111, limit: 111_110, .. })));
     assert_eq!(out, [9]);
 }
 

@@ -107,7 +107,7 @@ fn every_truncation_names_its_place() {
             match open(&bytes[..end]) {
                 Err(HintsError::Header { .. }) => assert!(end < HEADER_BYTES),
                 Err(HintsError::Block { height, offset, fault, .. }) => {
-                    assert!(matches!(fault, Fault::End { .. }), "{end}: {fault}");
+                    assert!(matches!(fault, HintsFault::End { .. }), "{end}: {fault}");
                     assert!(offset as usize <= end && height <= blocks.len() as u32);
                 }
                 Err(other) => panic!("{end}: {other}"),
@@ -139,7 +139,8 @@ fn the_height_must_fit_the_number_of_elements() {
     assert!(matches!(low, HintsError::Trailing { height: 4, .. }), "{low}");
     for height in [6, u32::MAX] {
         let error = with_height(height);
-        let HintsError::Block { height: 6, offset, fault: Fault::End { .. }, .. } = error else {
+        let HintsError::Block { height: 6, offset, fault: HintsFault::End { .. }, .. } = error
+        else {
             panic!("{error}");
         };
         assert_eq!(offset, good.len() as u64);
@@ -183,12 +184,12 @@ fn the_genesis_block_has_no_hints() {
     let bytes = [&MAGIC[..], &[VERSION, 0, 0, 0, 0], &[1, 0, 0x80]].concat();
     let options = |layout| HintsOptions { layout: Some(layout), ..HintsOptions::default() };
     let genesis = HintsFile::open(bytes.clone(), &options(Layout::FromGenesis));
-    assert_eq!(fault(genesis), Fault::Genesis);
+    assert_eq!(fault(genesis), HintsFault::Genesis);
     assert!(matches!(open(&bytes), Err(HintsError::Trailing { height: 0, offset: 9 })));
     let counted = HintsFile::open(bytes, &options(Layout::CountedFromGenesis));
     assert!(matches!(counted, Err(HintsError::Header { offset: 9, .. })));
     let mut writer = HintsWriter::with(Vec::new(), 1, Msb, Layout::FromGenesis).unwrap();
-    assert_eq!(fault(writer.put(&[0])), Fault::Genesis);
+    assert_eq!(fault(writer.put(&[0])), HintsFault::Genesis);
 }
 
 #[test]
@@ -343,7 +344,10 @@ fn other_hints_of_the_same_length_are_noticed() {
 fn the_writer_counts_its_blocks() {
     let mut writer = HintsWriter::new(Vec::new(), 2).unwrap();
     writer.put(&[0]).unwrap();
-    assert!(matches!(fault(writer.put(&[2, 1])), Fault::NotAscending { previous: 2, index: 1 }));
+    assert!(matches!(
+        fault(writer.put(&[2, 1])),
+        HintsFault::NotAscending { previous: 2, index: 1 }
+    ));
     writer.put(&[1, 2]).unwrap();
     let error = writer.put(&[]).unwrap_err();
     assert!(matches!(error, HintsError::BlockCount { height: 3, stop_height: 2, .. }));
