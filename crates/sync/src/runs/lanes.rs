@@ -339,7 +339,7 @@ mod tests {
 
     /// What threads take that claim these ranges one after the other, by range.
     fn taken(
-        lanes: &RunLanes<'_, Coins>,
+        lanes: &RunLanes<'_, CoinsForm>,
         ranges: &[KeyRange],
         threads: usize,
     ) -> Vec<(usize, Result<Records, SyncError>)> {
@@ -401,7 +401,7 @@ mod tests {
             cuts.iter_mut().for_each(|cut| *cut = (*cut << 41) & 0x0303_0303_0303_0303);
             cuts.sort_unstable();
             let open = |from| {
-                let runs = Runs::<Coins>::indexed(&storage, infos.clone()).unwrap();
+                let runs = Runs::<CoinsForm>::indexed(&storage, infos.clone()).unwrap();
                 RunLanes::open(runs, from, threads).unwrap()
             };
             let ranges = ranges(cuts[0], &cuts[1..]);
@@ -439,7 +439,7 @@ mod tests {
             file[place] ^= 1;
             put(&storage, "run-1", &file);
             for threads in [1, 3, 6] {
-                let runs = Runs::<Coins>::indexed(&storage, infos.clone()).unwrap();
+                let runs = Runs::<CoinsForm>::indexed(&storage, infos.clone()).unwrap();
                 let lanes = RunLanes::open(runs, 0, threads).unwrap();
                 let outcomes = taken(&lanes, &ranges, threads).into_iter().map(|it| it.1);
                 let outcomes: Vec<_> = outcomes.collect();
