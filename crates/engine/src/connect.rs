@@ -5,18 +5,16 @@
 //! coins come from, and whether blocks come in order, is the business of engines.
 
 mod delta;
-mod error;
 mod prepared;
 pub mod rules;
-pub mod sums;
 pub mod undo;
 mod undo_bytes;
 mod wanted;
 
 pub use delta::{CoinChange, CoinsDelta};
-pub use error::ConnectError;
 pub use prepared::coins_of;
 pub use prepared::{BlockCounts, PreparedBlock};
+pub use rules::ConnectError;
 pub use undo_bytes::UndoBytes;
 pub use wanted::{Place, wanted_of};
 

@@ -4,15 +4,14 @@
 //! verdict comes later. Nothing is changed here: what the block does is known beforehand, and
 //! whether it may is all that is asked.
 
-use super::ConnectContext;
-use super::error::ConnectError;
-use super::prepared::PreparedBlock;
-use super::wanted::Place;
 use crate::coin::CoinBytes;
-use crate::script::{RawBlock, RawTx, ScriptBatch};
+use crate::connect::ConnectContext;
+use crate::connect::prepared::PreparedBlock;
+use crate::connect::wanted::Place;
+use crate::script::{RawBlock, RawTx, ScriptBatch, ScriptFailure};
 use apus_chain::{
-    BlockTotals, Coin, CoinRef, Height, KnownBlock, OutPoint, Params, SpendError, TxView, Txid,
-    check_sequence_locks, check_tx_inputs, transaction_sigop_cost,
+    BlockTotals, BlockView, Coin, CoinRef, Height, KnownBlock, OutPoint, Params, ScriptError,
+    SpendError, TxView, Txid, check_sequence_locks, check_tx_inputs, transaction_sigop_cost,
 };
 use core::ops::Range;
 use std::sync::Arc;
@@ -143,6 +142,61 @@ pub fn check_with_coins<'b>(
         totals.check_coinbase(&coinbase, id.height, params)?;
     }
     Ok(())
+}
+
+// [`ConnectError`]: a rule that a block breaks, given the coins that it spends.
+
+/// A rule that a block breaks, found when it was connected.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// What it spends, or how much.
+    #[error("{0}")]
+    Spend(#[from] SpendError),
+    /// A script does not allow a spend.
+    #[error("transaction {tx} ({txid}), input {vin}: {reason}")]
+    Script {
+        /// Index of the transaction in the block.
+        tx: usize,
+        /// Its id.
+        txid: Txid,
+        /// Index of the input.
+        vin: usize,
+        /// Core's reject reason.
+        reason: String,
+    },
+}
+
+impl ConnectError {
+    /// The rule that a script's failure is about. `None` where the script could not be run.
+    pub fn of_script(block: BlockView<'_>, failure: &ScriptFailure) -> Option<Self> {
+        if failure.error != ScriptError::Invalid {
+            return None;
+        }
+        Some(Self::Script {
+            tx: failure.tx_index,
+            txid: block.tx(failure.tx_index).map(|tx| tx.txid()).unwrap_or_default(),
+            vin: failure.input,
+            reason: failure.reason(),
+        })
+    }
+
+    /// What is wrong, and once Core's reject reason, in brackets.
+    pub fn with_reason(&self) -> String {
+        match self {
+            Self::Spend(error) => format!("{error} [{}]", error.reason()),
+            Self::Script { tx, txid, vin, reason } => {
+                format!("transaction {tx} ({txid}), input {vin}: its script fails [{reason}]")
+            }
+        }
+    }
+
+    /// Core's reject reason (`validation.cpp`, `ConnectBlock`).
+    pub fn reject_reason(&self) -> String {
+        match self {
+            Self::Spend(error) => error.reason().to_owned(),
+            Self::Script { reason, .. } => reason.clone(),
+        }
+    }
 }
 
 #[cfg(test)]

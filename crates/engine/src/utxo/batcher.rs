@@ -27,18 +27,9 @@
 //! It decides nothing about coins, keeps none, and needs nothing of a store but
 //! [`get_batches`](CoinsStore::get_batches).
 
-mod batch;
-mod metrics;
-mod queue;
-mod store;
-mod worker;
-
-pub use metrics::{BatcherStats, Waited};
-pub use store::BatchedStore;
-
-use super::store::{CoinsStore, StoreError};
 use crate::coin::CoinBytes;
-use apus_chain::{MAX_SCRIPT_SIZE, OutPoint};
+use crate::utxo::store::{CoinsStore, EachCoin, Flush, StoreError};
+use apus_chain::{BlockHash, KnownBlock, MAX_SCRIPT_SIZE, OutPoint};
 use batch::{LookUpRequest, Portion};
 use queue::{BatchLimits, Cut, LookUpQueue};
 use std::io;
@@ -46,6 +37,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use worker::Later;
+
+mod batch;
+mod queue;
+mod worker;
 
 /// Threads at least, where as many batches may be under way: while some wait for the store, coins that come are to
 /// find one that does not.
@@ -351,3 +346,112 @@ impl Ticket {
 
 #[cfg(test)]
 mod tests;
+
+// [`BatcherStats`]: what a batcher did, in numbers.
+
+/// Times, summed up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Waited {
+    /// All together.
+    pub sum: Duration,
+    /// The longest.
+    pub longest: Duration,
+}
+
+impl Waited {
+    fn add(&mut self, time: Duration) {
+        self.sum = self.sum.saturating_add(time);
+        self.longest = self.longest.max(time);
+    }
+}
+
+/// What a batcher did since it was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BatcherStats {
+    /// Coins taken in.
+    pub taken_in: u64,
+    /// Coins of batches that have ended, well or not.
+    pub answered: u64,
+    /// Batches begun: the sum of the next four.
+    pub batches: u64,
+    /// Of the batches, those that were full.
+    pub full: u64,
+    /// Those that went since a producer's block was complete.
+    pub complete: u64,
+    /// Those that went since all producers waited.
+    pub idle: u64,
+    /// Those that went since the first coin had waited long enough.
+    pub deadline: u64,
+    /// Coins of the largest batch.
+    pub size_max: u64,
+    /// How long batches waited, counted from their first coin.
+    pub waited: Waited,
+    /// How long the store took for batches, with all tries and pauses.
+    pub latency: Waited,
+    /// Tries after the first.
+    pub retries: u64,
+    /// Batches that failed for good.
+    pub failures: u64,
+    /// Batches under way now.
+    pub in_flight: u64,
+    /// Batches under way at most.
+    pub in_flight_max: u64,
+    /// Coins that waited for their batch at most.
+    pub waiting_max: u64,
+    /// How often a producer had to wait to hand more in.
+    pub held_up: u64,
+}
+
+// [`BatchedStore`]: a store that is asked for much at once through a batcher.
+
+/// Another store, which lies beyond a network. All coins that a caller wants with one call are cut into
+/// batches that are under way side by side, together with those of other callers; so the caller waits
+/// for one way there and back, whatever it wants, and should ask for all that it knows of.
+pub struct BatchedStore {
+    batcher: Batcher,
+    store: Arc<dyn CoinsStore>,
+}
+
+impl BatchedStore {
+    /// Starts the batcher's threads.
+    pub fn new(store: Arc<dyn CoinsStore>, options: BatcherOptions) -> io::Result<Self> {
+        Ok(Self { batcher: Batcher::new(Arc::clone(&store), options)?, store })
+    }
+
+    /// What the batcher did so far.
+    pub fn stats(&self) -> BatcherStats {
+        self.batcher.stats()
+    }
+}
+
+impl CoinsStore for BatchedStore {
+    fn tip(&self) -> Result<Option<KnownBlock>, StoreError> {
+        self.store.tip()
+    }
+
+    /// One alone has nothing to wait for.
+    fn get(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
+        self.store.get(outpoint)
+    }
+
+    fn get_many(&self, wanted: &[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError> {
+        self.batcher.producer().coins(wanted)
+    }
+
+    fn at_once(&self) -> usize {
+        let BatcherOptions { size, in_flight, .. } = *self.batcher.options();
+        size.saturating_mul(in_flight)
+    }
+
+    fn write(&self, flush: &Flush<'_>) -> Result<(), StoreError> {
+        self.store.write(flush)
+    }
+
+    fn undo(&self, block: &BlockHash) -> Result<Option<Vec<u8>>, StoreError> {
+        self.store.undo(block)
+    }
+
+    fn for_each(&self, each: &mut EachCoin<'_>) -> Result<(), StoreError> {
+        self.store.for_each(each)
+    }
+}

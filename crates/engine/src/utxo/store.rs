@@ -5,11 +5,10 @@
 //! one. A store knows no rules and no chain.
 
 mod disk;
-mod latency;
 mod memory;
 
 pub use disk::{DiskForest, DiskOptions, DiskStore};
-pub use latency::LatencyStore;
+pub use memory::LatencyStore;
 pub use memory::MemoryStore;
 
 use crate::coin::CoinBytes;

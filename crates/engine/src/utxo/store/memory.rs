@@ -1,10 +1,12 @@
 //! A store that does not outlast the program: for chains that fit, and as the model of the others.
 
-use super::{CoinsStore, EachCoin, Flush, StoreError};
 use crate::coin::CoinBytes;
+use crate::utxo::store::{CoinsStore, EachBatch, EachCoin, Flush, StoreError};
 use apus_chain::{BlockHash, KnownBlock, OutPoint};
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Coins in a map.
 #[derive(Debug, Default)]
@@ -74,5 +76,89 @@ impl CoinsStore for MemoryStore {
             coins.sort_unstable_by_key(|(outpoint, _)| *outpoint);
             coins.into_iter().try_for_each(|(outpoint, coin)| each(outpoint, coin))
         })
+    }
+}
+
+// [`LatencyStore`]: a store that answers late, to see what waiting costs.
+
+/// Another store, each of whose look-ups takes a given time, of however many coins: what it does itself,
+/// and then a pause. Look-ups of several threads wait side by side, as they do for a disk with a deep queue
+/// or a server; so do batches that are asked for together, as requests do that a server has before it answers the
+/// first. The pause is a sleep, so how exact it is depends on the system's timers.
+#[derive(Debug)]
+pub struct LatencyStore<S> {
+    store: S,
+    get: Duration,
+    at_once: usize,
+}
+
+impl<S> LatencyStore<S> {
+    /// Lets each [`get`](CoinsStore::get) of `store` take `get`, if it takes less, as a disk does.
+    pub fn new(store: S, get: Duration) -> Self {
+        Self::remote(store, get, 1)
+    }
+
+    /// The same of a store that wants to be asked for so many coins at once, as one beyond a network.
+    pub fn remote(store: S, get: Duration, at_once: usize) -> Self {
+        Self { store, get, at_once }
+    }
+
+    /// Answers when it is time.
+    fn answer<T>(&self, look_up: impl FnOnce() -> T) -> T {
+        let started = Instant::now();
+        let answer = look_up();
+        let left = self.get.saturating_sub(started.elapsed());
+        if !left.is_zero() {
+            thread::sleep(left);
+        }
+        answer
+    }
+
+    /// The store within.
+    pub fn inner(&self) -> &S {
+        &self.store
+    }
+}
+
+impl<S: CoinsStore> CoinsStore for LatencyStore<S> {
+    fn tip(&self) -> Result<Option<KnownBlock>, StoreError> {
+        self.store.tip()
+    }
+
+    fn get(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
+        self.answer(|| self.store.get(outpoint))
+    }
+
+    fn get_many(&self, wanted: &[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError> {
+        self.answer(|| self.store.get_many(wanted))
+    }
+
+    fn get_batches(&self, batches: &[&[OutPoint]], each: &mut EachBatch<'_>) {
+        let mut answers = Vec::with_capacity(batches.len());
+        self.answer(|| {
+            let mut keep = |number, answer| answers.push((number, answer));
+            self.store.get_batches(batches, &mut keep);
+        });
+        answers.into_iter().for_each(|(number, answer)| each(number, answer));
+    }
+
+    fn batches_at_once(&self) -> usize {
+        usize::MAX
+    }
+
+    fn at_once(&self) -> usize {
+        self.at_once
+    }
+
+    fn write(&self, flush: &Flush<'_>) -> Result<(), StoreError> {
+        self.store.write(flush)
+    }
+
+    fn undo(&self, block: &BlockHash) -> Result<Option<Vec<u8>>, StoreError> {
+        self.store.undo(block)
+    }
+
+    fn for_each(&self, each: &mut EachCoin<'_>) -> Result<(), StoreError> {
+        self.store.for_each(each)
     }
 }
