@@ -13,6 +13,7 @@ mod wanted;
 
 pub use delta::{CoinChange, CoinsDelta};
 pub use prepared::coins_of;
+pub use prepared::{BlockChange, RunningSum, created};
 pub use prepared::{BlockCounts, PreparedBlock};
 pub use rules::ConnectError;
 pub use undo_bytes::UndoBytes;

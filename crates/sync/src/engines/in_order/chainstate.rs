@@ -22,8 +22,8 @@ use apus_engine::coin::CoinBytes;
 use apus_engine::connect::rules::{
     Spent, asks_for_bip30, bip30_error, check, may_repeat, outputs_of,
 };
-use apus_engine::connect::sums::{BlockChange, RunningSum, created};
 use apus_engine::connect::undo::{coins_added, shared_undo, undo_delta};
+use apus_engine::connect::{BlockChange, RunningSum, created};
 use apus_engine::connect::{
     CoinChange, CoinsDelta, ConnectContext, ConnectError, Connected, PreparedBlock, UndoBytes,
 };
