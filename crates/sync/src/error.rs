@@ -20,8 +20,6 @@ pub use usage::UsageError;
 
 use crate::engines::in_order::ChainstateError;
 use crate::engines::swiftsync::hints::{HintsError, HintsErrorKind};
-use crate::engines::swiftsync::{FullyError, SwiftSyncError};
-use crate::engines::utreexo::ProvenError;
 use apus_chain::{Height, KnownBlock};
 use apus_datadir::snapshot::SnapshotError;
 use apus_engine::script::ScriptPoolError;
@@ -109,9 +107,9 @@ pub enum SyncError {
     /// Scripts are to be run.
     #[error(transparent)]
     Scripts(#[from] ScriptPoolError),
-    /// What is built on this crate.
+    /// An engine, or what is built on this crate.
     #[error("{0}")]
-    Extra(Box<dyn ExtraError>),
+    Run(Box<dyn RunError>),
     /// A folder that is to be moved could not be locked first.
     #[error(transparent)]
     Lock(#[from] apus_datadir::LockError),
@@ -120,8 +118,8 @@ pub enum SyncError {
     Interrupted,
 }
 
-/// An error of what is built on this crate, which says itself what it means.
-pub trait ExtraError: std::error::Error + Send + Sync + 'static {
+/// An error of an engine, or of what is built on this crate: it says itself what it means.
+pub trait RunError: std::error::Error + Send + Sync + 'static {
     /// What it means for the user.
     fn kind(&self) -> ErrorKind;
 
@@ -144,9 +142,9 @@ pub trait ExtraError: std::error::Error + Send + Sync + 'static {
     }
 }
 
-impl<E: ExtraError> From<E> for SyncError {
+impl<E: RunError> From<E> for SyncError {
     fn from(error: E) -> Self {
-        Self::Extra(Box::new(error))
+        Self::Run(Box::new(error))
     }
 }
 
@@ -219,6 +217,13 @@ pub enum NoWayOn {
 }
 
 impl SyncError {
+    /// The error of this type that ended the run, if one did.
+    pub fn downcast<E: RunError>(&self) -> Option<&E> {
+        let Self::Run(error) = self else { return None };
+        let error: &(dyn std::error::Error + 'static) = &**error;
+        error.downcast_ref()
+    }
+
     /// The same, with the reason why the run cannot go on without the block.
     pub fn without_way(self, why: NoWayOn) -> Self {
         Self::NoWayOn { error: Box::new(self), why }
@@ -232,8 +237,7 @@ impl SyncError {
     /// Whether it is that hints and blocks do not fit each other.
     pub fn is_about_hints(&self) -> bool {
         match self {
-            Self::Invalid(error @ InvalidError::Engine(_)) => error.kind() == ErrorKind::Wrong,
-            Self::Extra(error) => error.is_about_hints(),
+            Self::Run(error) => error.is_about_hints(),
             _ => false,
         }
     }
@@ -242,7 +246,7 @@ impl SyncError {
     pub fn spoils_progress(&self) -> bool {
         match self {
             Self::Invalid(error) => error.spoils_progress(),
-            Self::Extra(error) if error.spoils_progress() => true,
+            Self::Run(error) if error.spoils_progress() => true,
             other => other.is_about_hints(),
         }
     }
@@ -273,7 +277,7 @@ impl SyncError {
             Self::Proofs(_) | Self::Bridge(_) => "proofs",
             Self::Chainstate { .. } | Self::Coins(_) => "coins",
             Self::Scripts(_) => "scripts",
-            Self::Extra(error) => error.class(),
+            Self::Run(error) => error.class(),
             Self::Lock(_) => "lock",
             Self::Interrupted => "interrupted",
         }
@@ -298,7 +302,7 @@ impl SyncError {
             Self::Snapshot { error: SnapshotError::OtherNetwork { .. }, .. } => ErrorKind::Usage,
             Self::Snapshot { error, .. } => datadir_kind(error.kind()),
             Self::Bridge(error) => error.kind(),
-            Self::Extra(error) => error.kind(),
+            Self::Run(error) => error.kind(),
             Self::Chainstate { error } => chainstate_kind(error),
             Self::Coins(error) => store_kind(error),
             Self::Scripts(ScriptPoolError::NoInterpreter(_)) => ErrorKind::Usage,
@@ -320,30 +324,7 @@ macro_rules! from_through {
     )*};
 }
 
-impl From<FullyError> for SyncError {
-    fn from(error: FullyError) -> Self {
-        match error {
-            FullyError::SwiftSync(error) => error.into(),
-            FullyError::NoInterpreter(error) => ScriptPoolError::from(error).into(),
-            FullyError::Script { .. } => Self::Io(IoError::Script { what: error.to_string() }),
-            other => InvalidError::ByUndo(Box::new(other)).into(),
-        }
-    }
-}
-
-impl From<ProvenError> for SyncError {
-    fn from(error: ProvenError) -> Self {
-        match error {
-            ProvenError::NoInterpreter(error) => ScriptPoolError::from(error).into(),
-            ProvenError::Script { .. } => Self::Io(IoError::Script { what: error.to_string() }),
-            ProvenError::NotThere { .. } => Self::Io(IoError::Proofs { what: error.to_string() }),
-            other => InvalidError::ByProofs(Box::new(other)).into(),
-        }
-    }
-}
-
 from_through! {
-    SwiftSyncError => InvalidError,
     apus_datadir::chainstate::ChainstateError => IoError,
     apus_datadir::IndexWriteError => IoError,
 }

@@ -41,8 +41,8 @@ pub mod workdir;
 
 pub use engines::mergesync::disk_bytes as mergesync_disk_bytes;
 pub use error::{
-    BridgeError, ChainGap, ClockError, ErrorKind, ExtraError, GapStretch, InvalidBlock,
-    InvalidError, IoError, NoWayOn, NotAnchored, ProofsError, SourceError, SyncError, UsageError,
+    BridgeError, ChainGap, ClockError, ErrorKind, GapStretch, InvalidBlock, InvalidError, IoError,
+    NoWayOn, NotAnchored, ProofsError, RunError, SourceError, SyncError, UsageError,
 };
 pub use folder::{BlocksRead, DatadirBlocks, FolderKind, FolderOutput, WrittenFolder};
 pub use folder::{Drafted, draft_of, expect_draft, expect_not_planted, owner_out_of_reach, parent};

@@ -1,7 +1,7 @@
 //! [`ClusterError`]: what goes wrong between machines that do a run together; [`QueueError`]; and [`RemoteError`].
 
 use crate::job::JobKey;
-use apus_sync::error::{ErrorKind, ExtraError, InvalidBlock, SyncError};
+use apus_sync::error::{ErrorKind, InvalidBlock, RunError, SyncError};
 
 /// Why a queue did not do what it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -123,7 +123,7 @@ pub enum ClusterError {
     Headers(String),
 }
 
-impl ExtraError for ClusterError {
+impl RunError for ClusterError {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Message(_) | Self::Queue(QueueError::Refused(_)) => ErrorKind::Usage,
@@ -144,9 +144,7 @@ impl ExtraError for ClusterError {
 impl ClusterError {
     /// The error of machines that ended a run, if one did.
     pub fn of(error: &SyncError) -> Option<&Self> {
-        let SyncError::Extra(error) = error else { return None };
-        let error: &(dyn std::error::Error + 'static) = &**error;
-        error.downcast_ref()
+        error.downcast()
     }
 
     /// Why an object is of no use, if that is what ended the run.
@@ -185,7 +183,7 @@ pub enum RemoteKind {
     Other,
 }
 
-impl ExtraError for RemoteError {
+impl RunError for RemoteError {
     fn kind(&self) -> ErrorKind {
         match self.kind {
             RemoteKind::Block(_) => ErrorKind::Invalid,

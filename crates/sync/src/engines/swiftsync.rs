@@ -15,7 +15,7 @@ mod tail;
 
 pub use crate::engines::bip30::CoinbaseId;
 pub use crate::engines::pass::Counts;
-pub use fully::{FullSegment, Fully, FullyError, JudgeByUndo, UndoReader, UndoSource};
+pub use fully::{ByUndoError, FullSegment, Fully, FullyError, JudgeByUndo, UndoReader, UndoSource};
 pub use partial::{CoinTotals, MergeError, Partial};
 pub use segment::Segment;
 pub use segment_hints::{CoinHints, HintError, IndexHints, SegmentHints};

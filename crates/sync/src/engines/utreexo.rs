@@ -13,7 +13,7 @@ mod peers;
 mod state;
 
 pub use coins::{EntryError, LeafFault};
-pub use error::ProvenError;
+pub use error::{ByProofsError, ProvenError};
 pub use files::{ProofRange, ProofReader, ProofSource};
 pub use partial::{AmountSums, Partial, ProvenMergeError, RootsDiffer};
 use state::known;

@@ -2,7 +2,6 @@
 
 use super::{InvalidError, SyncError};
 use crate::engines::in_order::ChainstateError;
-use crate::engines::swiftsync::SwiftSyncError;
 use apus_chain::{BlockHash, Height, KNOTS_CHAIN, KnownBlock};
 use apus_datadir::BlockFile;
 use std::fmt::{Display, Formatter};
@@ -203,17 +202,7 @@ impl InvalidBlock {
                 let block = KnownBlock { height: *height, hash: *hash };
                 (block, format!("{error} [{}]", error.reason()))
             }
-            SyncError::Invalid(InvalidError::Engine(SwiftSyncError::Order {
-                height,
-                hash,
-                tx,
-                outpoint,
-                reason,
-            })) => {
-                let block = KnownBlock { height: *height, hash: *hash };
-                (block, format!("its transaction {tx} spends {outpoint} too early [{reason}]"))
-            }
-            SyncError::Extra(error) => return error.invalid_block(),
+            SyncError::Run(error) => return error.invalid_block(),
             SyncError::Chainstate { error } => match &**error {
                 ChainstateError::Invalid { block, error } => (*block, error.with_reason()),
                 _ => return None,

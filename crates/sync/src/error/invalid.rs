@@ -1,8 +1,6 @@
 //! [`InvalidError`]: the data is wrong: a block breaks a rule, hints do not fit, a chain is too short.
 
 use super::{ChainGap, ErrorKind};
-use crate::engines::swiftsync::{FullyError, SwiftSyncError};
-use crate::engines::utreexo::ProvenError;
 use apus_chain::{BlockError, BlockHash, Height, OutPoint, Txid, UtxoSetHash};
 
 /// See the module.
@@ -18,15 +16,6 @@ pub enum InvalidError {
         /// The rule.
         error: BlockError,
     },
-    /// The engine.
-    #[error(transparent)]
-    Engine(#[from] SwiftSyncError),
-    /// A block, or what its undo data say of the coins that it spends.
-    #[error("{}", by_undo(.0))]
-    ByUndo(Box<FullyError>),
-    /// A block, or what is told of the coins that it spends.
-    #[error("{}", by_proofs(.0))]
-    ByProofs(Box<ProvenError>),
     /// The hints end above the chain.
     #[error(
         "the hints stop at height {stop}, but the chain that was found ends at {tip}{gap}: add the \
@@ -109,24 +98,16 @@ pub enum InvalidError {
 }
 
 impl InvalidError {
-    /// What it means. That hints, undo data or proofs do not fit a block does not say which of the two is at fault.
+    /// What it means.
     pub(super) fn kind(&self) -> ErrorKind {
         match self {
-            Self::InvalidBlock { .. }
-            | Self::DuplicateTransaction { .. }
-            // What balances is the set that the blocks lead to, whatever hints say.
-            | Self::Engine(SwiftSyncError::Order { .. } | SwiftSyncError::Supply { .. }) => {
-                ErrorKind::Invalid
-            }
+            Self::InvalidBlock { .. } | Self::DuplicateTransaction { .. } => ErrorKind::Invalid,
             Self::ChainTooShort { gap, .. } | Self::StopAboveTip { gap, .. }
                 if !gap.invalid.is_empty() =>
             {
                 ErrorKind::Invalid
             }
-            Self::Engine(_)
-            | Self::ByUndo(_)
-            | Self::ByProofs(_)
-            | Self::ChainTooShort { .. }
+            Self::ChainTooShort { .. }
             | Self::StopAboveTip { .. }
             | Self::BaseNotOnChain { .. }
             | Self::AssumeUtxo { .. }
@@ -137,35 +118,6 @@ impl InvalidError {
 
     /// As [`SyncError::spoils_progress`](super::SyncError::spoils_progress).
     pub(super) fn spoils_progress(&self) -> bool {
-        match self {
-            Self::Engine(_) | Self::DuplicateTransaction { .. } | Self::AssumeUtxo { .. } => true,
-            // Some range began with roots that were never there, and which one is not known.
-            Self::ByProofs(error) => {
-                matches!(**error, ProvenError::Merge(_) | ProvenError::Before { .. })
-            }
-            _ => false,
-        }
-    }
-}
-
-/// Says what a run without hints is good for, where one with undo data fails.
-fn by_undo(error: &FullyError) -> String {
-    match error {
-        FullyError::Refused { .. } => format!(
-            "{error}. Either the block is at fault or its undo data are: a run without hints (--engine \
-             mergesync) needs none, and tells which"
-        ),
-        _ => format!("{error}. A run without hints (--engine mergesync) needs no undo data"),
-    }
-}
-
-/// Says what a run without proofs is good for, where one with proofs fails.
-fn by_proofs(error: &ProvenError) -> String {
-    match error {
-        ProvenError::Refused { .. } => format!(
-            "{error}. Either the block is at fault or its proofs are: a run without them (--engine mergesync) \
-             tells which"
-        ),
-        _ => format!("{error}. Get other proofs, or do without them (--engine mergesync)"),
+        matches!(self, Self::DuplicateTransaction { .. } | Self::AssumeUtxo { .. })
     }
 }

@@ -1,7 +1,6 @@
 //! [`ProofsError`]: proofs that are of no use for a run: their files, or the peers that were to give them.
 
 use super::ErrorKind;
-use crate::engines::utreexo::RootsDiffer;
 use apus_chain::{Height, HeightRange, Network};
 use apus_p2p::proofs::ProofPeerError;
 use apus_utreexo::RangeFileError;
@@ -96,7 +95,7 @@ pub enum ProofsError {
         /// Its first block.
         height: Height,
         /// In what its roots differ from those below.
-        differ: RootsDiffer,
+        differ: String,
     },
     /// Peers that cannot be asked.
     #[error("no proofs can be had: {0}")]

@@ -92,6 +92,11 @@ impl RunKind {
         Self::new(ending, |run| RunIndex::cut(run, SECTION_BYTES, |_| None))
     }
 
+    /// How the names of its files end.
+    pub const fn ending(self) -> &'static str {
+        self.ending
+    }
+
     /// The sections of a run.
     pub(super) fn index(self, run: &[u8]) -> RunIndex {
         (self.index)(run)

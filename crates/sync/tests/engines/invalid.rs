@@ -1,7 +1,7 @@
 //! Blocks that spend what they may not, with all their work done, below the height where a run is to end:
 //! it does, and keeps what came before.
 
-use crate::bad_blocks::bad_blocks;
+use crate::bad_blocks::{Make, bad_blocks};
 use crate::harness::{Job, Place, World, random_chain};
 use apus_chain::KnownBlock;
 use apus_sync::{Engine, ErrorKind, InvalidBlock, InvalidError, SyncError};

@@ -5,11 +5,10 @@ use crate::undo_data::change_a_coin;
 use crate::world::{HINTS, NOW, ROOTS, SET, Truth};
 use apus_chain::{Network, Params};
 use apus_engine::utxo::store::MemoryStore;
-use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::peers::{KeptFolder, Peers};
 use apus_sync::{
-    ConnectOptions, Engine, ErrorKind, Event, FolderOutput, HintedValidity, IoError, MergeSyncTask,
-    Observer, Outcome, Output, OutputKind, Phase, Request, RunEnv, Source, Stop, SyncError, Task,
+    ConnectOptions, Engine, ErrorKind, Event, FolderOutput, IoError, MergeSyncTask, Observer,
+    Outcome, Output, OutputKind, Phase, Request, RunEnv, Source, Stop, SyncError, Task,
 };
 use apus_testkit::chain::{BlockPlan, ChainBuilder};
 use apus_testkit::peer::{Behaviour, FakePeer};

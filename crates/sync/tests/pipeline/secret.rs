@@ -3,7 +3,7 @@
 
 use crate::harness::{Files, HINTS, Job, SET, World, files, hintsfile};
 use apus_sync::engines::swiftsync::SwiftSyncError;
-use apus_sync::{ErrorKind, InvalidError, SyncError};
+use apus_sync::{ErrorKind, SyncError};
 use apus_testkit::chain::{hints, utxo_set};
 use apus_testkit::oracle::{self, BitOrder};
 use apus_testkit::storage::{AfterCrash, CrashStorage, FaultStorage, Operation};
@@ -32,10 +32,7 @@ fn wrong_job(world: &World) -> Job {
 
 fn expect_unbalanced(error: &SyncError) {
     assert_eq!(error.kind(), ErrorKind::Wrong);
-    let unbalanced = matches!(
-        error,
-        SyncError::Invalid(InvalidError::Engine(SwiftSyncError::Unbalanced { .. }))
-    );
+    let unbalanced = matches!(error.downcast(), Some(SwiftSyncError::Unbalanced { .. }));
     assert!(unbalanced, "{error}");
 }
 
@@ -98,8 +95,7 @@ fn a_crash_while_the_folder_is_wiped() {
         // What is told is the verdict, not what became of the folder.
         let verdict = job.run(&disk, &CrashStorage::new()).unwrap_err();
         for image in (0..6).map(|seed| disk.crash_image(seed)).chain([disk.durable_image()]) {
-            if let SyncError::Invalid(InvalidError::Engine(_)) = verdict
-                && secret(&image.live_files()) == key
+            if verdict.downcast::<SwiftSyncError>().is_some() && secret(&image.live_files()) == key
             {
                 let parts = image.live_files();
                 let parts = parts.keys().filter(|name| name.ends_with(".part")).count();

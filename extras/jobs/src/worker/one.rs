@@ -5,8 +5,8 @@ use super::{Hand, Working, patience};
 use crate::error::{ClusterError, RemoteError, RemoteKind};
 use crate::queue::{AnswerKind, JobAnswer, JobLease, JobMessage, ObjectRef, rest_of_passed_on};
 use apus_sync::engines::pass::Work;
-use apus_sync::engines::swiftsync::FullyError;
-use apus_sync::error::{InvalidBlock, InvalidError, IoError, SyncError};
+use apus_sync::engines::swiftsync::{ByUndoError, FullyError};
+use apus_sync::error::{ErrorKind, InvalidBlock, IoError, SyncError};
 use apus_sync::supply::Walker;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -98,16 +98,19 @@ impl JobEnd {
         if let Some(ClusterError::Lost { object, why }) = ClusterError::of(&error) {
             return Self::Lost(*object, why.clone());
         }
+        // Another machine may have better undo data.
+        if let Some(ByUndoError(FullyError::Undo { .. })) = error.downcast() {
+            return Self::Failed(error);
+        }
         match error {
             SyncError::Interrupted => Self::Halted,
-            SyncError::Invalid(InvalidError::ByUndo(error))
-                if matches!(*error, FullyError::Undo { .. }) =>
-            {
-                // Another machine may have better ones.
-                Self::Failed(InvalidError::ByUndo(error).into())
-            }
             error if InvalidBlock::of(&error).is_some() => Self::Refused(error),
             error @ SyncError::Invalid(_) => Self::Refused(error),
+            error @ SyncError::Run(_)
+                if matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Wrong) =>
+            {
+                Self::Refused(error)
+            }
             error => Self::Failed(error),
         }
     }

@@ -12,11 +12,12 @@
 use super::{Partial, Segment, SegmentHints, SwiftSync, SwiftSyncError, Verdict};
 use crate::engines::mergesync::{BlockJudge, JudgeError, SeenBlock};
 use crate::engines::pass::{FinishedSegment, Pass, RunKind};
+use crate::error::{ErrorKind, IoError, RunError, SyncError};
 use apus_chain::{
     BlockBytes, BlockHash, BlockUndo, Header, HeaderChain, Height, KnownBlock, Params, UndoCoin,
 };
 use apus_engine::connect::{ConnectContext, ConnectError};
-use apus_engine::script::{NoInterpreter, ScriptPool};
+use apus_engine::script::{NoInterpreter, ScriptPool, ScriptPoolError};
 
 /// Where undo data come from. Nothing is expected of them.
 pub trait UndoSource: Send + Sync {
@@ -71,6 +72,42 @@ pub enum FullyError {
     /// Scripts are to be run, and nothing can run them.
     #[error(transparent)]
     NoInterpreter(#[from] NoInterpreter),
+}
+
+/// A run with undo data that failed, with what one without hints is good for.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}{advice}", error = .0, advice = advice(.0))]
+pub struct ByUndoError(pub FullyError);
+
+fn advice(error: &FullyError) -> &'static str {
+    match error {
+        FullyError::Refused { .. } => {
+            ". Either the block is at fault or its undo data are: a run without hints (--engine mergesync) needs \
+             none, and tells which"
+        }
+        _ => ". A run without hints (--engine mergesync) needs no undo data",
+    }
+}
+
+impl RunError for ByUndoError {
+    fn kind(&self) -> ErrorKind {
+        ErrorKind::Wrong
+    }
+
+    fn class(&self) -> &'static str {
+        "wrong_data"
+    }
+}
+
+impl From<FullyError> for SyncError {
+    fn from(error: FullyError) -> Self {
+        match error {
+            FullyError::SwiftSync(error) => error.into(),
+            FullyError::NoInterpreter(error) => ScriptPoolError::from(error).into(),
+            FullyError::Script { .. } => Self::Io(IoError::Script { what: error.to_string() }),
+            other => ByUndoError(other).into(),
+        }
+    }
 }
 
 /// Judges blocks by the coins that they are said to spend.

@@ -24,10 +24,11 @@ use crate::engines::swiftsync::segment::{BlockFacts, Tells};
 use crate::engines::swiftsync::{
     CoinTotals, HintError, IndexHints, MergeError, Partial, Segment, SegmentHints, SpentLater,
 };
+use crate::error::{ErrorKind, InvalidBlock, RunError};
 use crate::runs::{CoinsForm, cut};
 use apus_chain::{
-    BlockBytes, BlockHash, HeaderChain, Height, HeightRange, OutPoint, Params, Reader, Txid,
-    max_supply,
+    BlockBytes, BlockHash, HeaderChain, Height, HeightRange, KnownBlock, OutPoint, Params, Reader,
+    Txid, max_supply,
 };
 
 /// Core's words for what is spent before it can be (Core `consensus/tx_verify.cpp`, `CheckTxInputs`).
@@ -152,6 +153,36 @@ pub enum SwiftSyncError {
         /// The later block.
         second: Height,
     },
+}
+
+impl RunError for SwiftSyncError {
+    /// What balances is the set that the blocks lead to, whatever hints say. That hints and blocks do not fit each other
+    /// does not say which of the two is at fault.
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Order { .. } | Self::Supply { .. } => ErrorKind::Invalid,
+            _ => ErrorKind::Wrong,
+        }
+    }
+
+    fn class(&self) -> &'static str {
+        "invalid"
+    }
+
+    fn invalid_block(&self) -> Option<InvalidBlock> {
+        let Self::Order { height, hash, tx, outpoint, reason } = self else { return None };
+        let block = KnownBlock { height: *height, hash: *hash };
+        let why = format!("its transaction {tx} spends {outpoint} too early [{reason}]");
+        Some(InvalidBlock { block, why })
+    }
+
+    fn is_about_hints(&self) -> bool {
+        self.kind() == ErrorKind::Wrong
+    }
+
+    fn spoils_progress(&self) -> bool {
+        true
+    }
 }
 
 /// A run whose sums balance: the set of surviving coins is the UTXO set at the stop height.

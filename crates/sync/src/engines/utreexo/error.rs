@@ -2,9 +2,10 @@
 
 use super::coins::EntryError;
 use super::partial::{ProvenMergeError, RootsDiffer};
+use crate::error::{ErrorKind, IoError, RunError, SyncError};
 use apus_chain::{Height, HeightRange, KnownBlock, Txid};
 use apus_engine::connect::ConnectError;
-use apus_engine::script::NoInterpreter;
+use apus_engine::script::{NoInterpreter, ScriptPoolError};
 
 /// Why a range or a whole run failed.
 #[derive(Debug, thiserror::Error)]
@@ -107,4 +108,44 @@ pub enum ProvenError {
     /// Scripts are to be run, and nothing can run them.
     #[error(transparent)]
     NoInterpreter(#[from] NoInterpreter),
+}
+
+/// A run by proofs that failed, with what one without them is good for.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}{advice}", error = .0, advice = advice(.0))]
+pub struct ByProofsError(pub ProvenError);
+
+fn advice(error: &ProvenError) -> &'static str {
+    match error {
+        ProvenError::Refused { .. } => {
+            ". Either the block is at fault or its proofs are: a run without them (--engine mergesync) tells which"
+        }
+        _ => ". Get other proofs, or do without them (--engine mergesync)",
+    }
+}
+
+impl RunError for ByProofsError {
+    fn kind(&self) -> ErrorKind {
+        ErrorKind::Wrong
+    }
+
+    fn class(&self) -> &'static str {
+        "wrong_data"
+    }
+
+    /// Some range began with roots that were never there, and which one is not known.
+    fn spoils_progress(&self) -> bool {
+        matches!(self.0, ProvenError::Merge(_) | ProvenError::Before { .. })
+    }
+}
+
+impl From<ProvenError> for SyncError {
+    fn from(error: ProvenError) -> Self {
+        match error {
+            ProvenError::NoInterpreter(error) => ScriptPoolError::from(error).into(),
+            ProvenError::Script { .. } => Self::Io(IoError::Script { what: error.to_string() }),
+            ProvenError::NotThere { .. } => Self::Io(IoError::Proofs { what: error.to_string() }),
+            other => ByProofsError(other).into(),
+        }
+    }
 }

@@ -43,7 +43,7 @@ impl ProofFiles {
             if file.before != before {
                 let differ = RootsDiffer::between(&file.before, &before);
                 let (file, height) = (file.path.clone(), file.heights.start);
-                return Err(ProofsError::Roots { file, height, differ }.into());
+                return Err(ProofsError::Roots { file, height, differ: differ.to_string() }.into());
             }
             before.clone_from(&file.after);
         }

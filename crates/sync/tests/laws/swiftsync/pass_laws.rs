@@ -6,6 +6,7 @@ use crate::swiftsync::harness::{Chain, Division, index_hints, random_division, r
 use crate::swiftsync::shapes::random_chain;
 use apus_chain::{BlockChecker, Height, HeightRange, Reader};
 use apus_sync::engines::pass::{FinishedSegment, PartialResult, Pass, RunKind, Work};
+use apus_sync::engines::swiftsync::SwiftSync;
 use apus_testkit::rng::Rng;
 use proptest::prelude::*;
 use std::collections::BTreeMap;

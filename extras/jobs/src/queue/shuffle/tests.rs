@@ -10,13 +10,13 @@ fn object() -> impl Strategy<Value = ObjectRef> {
     (any::<[u8; 32]>(), 1u64 << 20..1 << 24).prop_map(|(digest, bytes)| ObjectRef { digest, bytes })
 }
 
-fn pieces() -> impl Strategy<Value = Vec<Piece>> {
+fn pieces() -> impl Strategy<Value = Vec<RecordPiece>> {
     vec((any::<[u64; 2]>(), any::<u32>(), any::<[u8; 32]>()), 0..5).prop_map(|pieces| {
         let mut ends: Vec<u64> = pieces.iter().flat_map(|(ends, ..)| *ends).collect();
         ends.sort_unstable();
         let (ends, _) = ends.as_chunks();
         let pieces = ends.iter().zip(pieces);
-        let pieces = pieces.map(|([first, last], (_, bytes, digest))| Piece {
+        let pieces = pieces.map(|([first, last], (_, bytes, digest))| RecordPiece {
             first: *first,
             last: *last,
             bytes: bytes >> 16,
@@ -93,14 +93,14 @@ proptest! {
             FoundSlice { object, offset, bytes, digest: if bytes > 0 { digest } else { [0; 32] } }
         };
         let slices: Vec<FoundSlice> = slices.into_iter().map(slice).collect();
-        let found = Found { objects: answers, slices };
+        let found = JoinFound { objects: answers, slices };
         let parts: Vec<FoundPart> =
             found.slices.iter().filter_map(|slice| slice.part(&found.objects)).collect();
         let forest = until.map(|first| ForestTold { first, leaves: parts.clone() });
         let undo_from = from as u32;
         let undo = found.objects.clone();
         comes_back(&ConnectTold { own, answers: parts, existed: existed.clone(), forest, undo_from });
-        let none = Found::default();
+        let none = JoinFound::default();
         for (answers, leaves) in [(found.clone(), none), (found.clone(), found)] {
             let (coins, places, existed) = (coins.clone(), places.clone(), existed.clone());
             let muhash = muhash.clone();
