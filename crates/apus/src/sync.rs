@@ -488,12 +488,16 @@ fn run_watched(
             now,
             verifier: verifier.as_deref(),
             workdir: folder.storage(),
-            machines: job.machines,
+            is_shared: false,
+            given: None,
             observer: &renderer,
             interrupt: &interrupt,
         },
     };
-    let outcome = renderer.beside(|| apus_sync::run(&request));
+    let outcome = renderer.beside(|| match job.machines {
+        Some(machines) => apus_sync::run_shared(&request, machines),
+        None => apus_sync::run(&request),
+    });
     drop(request);
     let record = &*ended.insert(renderer.into_record());
     let outcome = match outcome {

@@ -27,7 +27,7 @@ pub(crate) fn headers<'a>(
     match &request.source {
         Source::Files { blocksdir, use_index: asked } => {
             let dir = Arc::new(files(request, blocksdir, use_index.unwrap_or(*asked))?);
-            if let Some(given) = request.env.machines.and_then(|machines| machines.given()) {
+            if let Some(given) = request.env.given {
                 given.give(&dir, request.env.interrupt)?;
             }
             Ok(dir)

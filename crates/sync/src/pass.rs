@@ -155,9 +155,9 @@ pub fn divided(
         request.env.threads as u64,
         under_way as u64,
     );
-    let at_the_end = match request.env.machines {
-        Some(_) => under_way.max(machines(total, bytes)),
-        None => under_way,
+    let at_the_end = match request.env.is_shared {
+        true => under_way.max(machines(total, bytes)),
+        false => under_way,
     };
     divide_tapered(range, (bytes, SEGMENT_BYTES_MIN), at_the_end, size)
 }

@@ -6,8 +6,8 @@ use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::engines::swiftsync::hints::HintsOptions;
 use crate::error::{InvalidError, SyncError, UsageError};
 use crate::folder::FolderOutput;
-use crate::machines::Machines;
 use crate::progress::Observer;
+use crate::source::GivenBlocks;
 use crate::source::blocksdir::UseIndex;
 use crate::source::peers::Peers;
 use crate::source::{ChainSource, SearchOptions};
@@ -197,8 +197,10 @@ pub struct RunEnv<'a> {
     pub verifier: Option<&'a dyn ScriptVerifier>,
     /// Progress is kept here.
     pub workdir: &'a dyn Storage,
-    /// Other machines that do the segments; threads of this one where there are none.
-    pub machines: Option<&'a dyn Machines>,
+    /// Whether other machines do the segments ([`run_shared`](crate::run_shared)), and threads of this one none.
+    pub is_shared: bool,
+    /// From where these have blocks of the run's folder, if this run hands them out.
+    pub given: Option<&'a GivenBlocks>,
     /// Told what happens.
     pub observer: &'a dyn Observer,
     /// Set from outside to stop the run.
@@ -246,7 +248,8 @@ impl<'a> RunEnv<'a> {
             now: 0,
             verifier: None,
             workdir,
-            machines: None,
+            is_shared: false,
+            given: None,
             observer,
             interrupt,
         }

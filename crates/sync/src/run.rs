@@ -13,10 +13,11 @@ use crate::engines::utreexo::AmountSums;
 use crate::engines::utreexo::{self, Validated};
 use crate::error::{InvalidError, IoError, SyncError, UsageError};
 use crate::folder::FolderOutput;
+use crate::machines::Machines;
 use crate::progress::Event;
 use crate::request::{
-    Engine, HintedTask, MergeSyncTask, Outcome, ProvenTask, Request, ScriptCounts, Source, Stop,
-    Task,
+    Engine, HintedTask, MergeSyncTask, Outcome, ProvenTask, Request, RunEnv, ScriptCounts, Source,
+    Stop, Task,
 };
 use crate::sink::SetInfo;
 use crate::sink::forest::StoredLeaves;
@@ -35,29 +36,45 @@ use std::sync::Arc;
 ///
 /// The progress stays in the work folder: once the outcome is told, call [`discard_progress`].
 pub fn run<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
+    run_by(request, None)
+}
+
+/// The same with other machines that do the segments.
+pub fn run_shared(request: &Request<'_>, machines: &dyn Machines) -> Result<Outcome, SyncError> {
+    let env = RunEnv { is_shared: true, given: machines.given(), ..request.env };
+    let request = Request { env, ..request.clone() };
+    let outcome = run_by(&request, Some(machines));
+    // The next start of a run that was interrupted removes what is left of it.
+    if !matches!(outcome, Err(SyncError::Interrupted)) {
+        machines.closed(&request);
+    }
+    outcome
+}
+
+fn run_by<'a>(
+    request: &'a Request<'a>,
+    machines: Option<&dyn Machines>,
+) -> Result<Outcome, SyncError> {
     if let Source::Peers(peers) = &request.source
         && request.folders.iter().any(FolderOutput::is_pruned)
     {
         peers.keep_counts()?;
     }
-    let outcome = compute(request);
+    let outcome = compute(request, machines);
     if let (Err(_), Source::Peers(peers)) = (&outcome, &request.source) {
         peers.store_counts();
-    }
-    // The next start of a run that was interrupted removes what is left of it.
-    if let Some(machines) = request.env.machines
-        && !matches!(outcome, Err(SyncError::Interrupted))
-    {
-        machines.closed(request);
     }
     outcome
 }
 
-fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
+fn compute<'a>(
+    request: &'a Request<'a>,
+    machines: Option<&dyn Machines>,
+) -> Result<Outcome, SyncError> {
     let task = match &request.task {
         Task::Hinted(task) => task,
-        Task::Proven(task) => return validate(request, task, &*headers(request, None)?),
-        Task::MergeSync(_) => return merge(request, headers(request, None)?),
+        Task::Proven(task) => return validate(request, task, &*headers(request, None)?, machines),
+        Task::MergeSync(_) => return merge(request, headers(request, None)?, machines),
         Task::InOrder(_) => {
             expect_one_machine(request, "a run by the engine utxo, one block after the other,")?;
             return connect_on(request, headers(request, None)?, None);
@@ -65,7 +82,7 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
         Task::Unhinted(_) => {
             let dir = headers(request, None)?;
             return match joins(request, &*dir)? {
-                true => merge(request, dir),
+                true => merge(request, dir, machines),
                 false => connect_on(request, dir, None),
             };
         }
@@ -74,9 +91,9 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
     if task.aggregate == AggregateKind::None && writes {
         return Err(SyncError::Usage(UsageError::Unproven));
     }
-    let proven = match prove(request, task)? {
+    let proven = match prove(request, task, machines)? {
         Hinted::Proven(proven) => *proven,
-        Hinted::NoUndo(height) => return without(request, task, height),
+        Hinted::NoUndo(height) => return without(request, task, height, machines),
         Hinted::NotNeeded(dir, hints) => {
             return Ok(Outcome { hints, ..connect_on(request, dir, None)? });
         }
@@ -105,9 +122,9 @@ fn compute<'a>(request: &'a Request<'a>) -> Result<Outcome, SyncError> {
 
 /// Fails where other machines are to take part.
 fn expect_one_machine(request: &Request<'_>, what: &'static str) -> Result<(), SyncError> {
-    match request.env.machines {
-        Some(_) => Err(SyncError::Usage(UsageError::NotOnCluster { what })),
-        None => Ok(()),
+    match request.env.is_shared {
+        true => Err(SyncError::Usage(UsageError::NotOnCluster { what })),
+        false => Ok(()),
     }
 }
 
@@ -116,17 +133,18 @@ fn without(
     request: &Request<'_>,
     task: &HintedTask<'_>,
     height: Height,
+    machines: Option<&dyn Machines>,
 ) -> Result<Outcome, SyncError> {
     let connect = task.connect.clone().ok_or(SyncError::Usage(UsageError::NothingToConnect))?;
     let task = Task::MergeSync(MergeSyncTask { connect, bridge: None });
     let request = Request { task, stop: Stop::At(height), ..request.clone() };
     let dir = headers(&request, None)?;
-    merge(&request, dir)
+    merge(&request, dir, machines)
 }
 
 /// Whether spends are joined with coins where the user leaves it open what does blocks. What an earlier start began goes on.
 pub(crate) fn joins(request: &Request<'_>, dir: &dyn ChainSource) -> Result<bool, SyncError> {
-    if request.env.machines.is_some() {
+    if request.env.is_shared {
         return Ok(true);
     }
     if matches!(request.source, Source::Peers(_)) {
@@ -197,11 +215,12 @@ fn connect_on<'a>(
 fn merge<'a>(
     request: &'a Request<'a>,
     dir: Arc<dyn ChainSource + 'a>,
+    machines: Option<&dyn Machines>,
 ) -> Result<Outcome, SyncError> {
     let engine = Engine::MergeSync;
     let (mut dir, mut left) = (dir, 0);
     let mut merged = loop {
-        match mergesync::run(request, dir)? {
+        match mergesync::run(request, dir, machines)? {
             MergeOutcome::Below(dir, None) => return connect_on(request, dir, None),
             MergeOutcome::Below(joined, base) => match connect_on(request, joined, base) {
                 // The blocks that were joined are of no chain to go for.
@@ -231,8 +250,9 @@ fn validate(
     request: &Request<'_>,
     task: &ProvenTask,
     dir: &dyn ChainSource,
+    machines: Option<&dyn Machines>,
 ) -> Result<Outcome, SyncError> {
-    let Validated { stop, verdict, scripts } = utreexo::run(request, task, dir)?;
+    let Validated { stop, verdict, scripts } = utreexo::run(request, task, dir, machines)?;
     let set = SetInfo {
         network: request.env.params.network,
         height: stop.height,

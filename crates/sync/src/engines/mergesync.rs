@@ -59,6 +59,7 @@ use crate::engines::pass::{Counts, PartialResult, Pass};
 use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::error::{InvalidBlock, SyncError, UsageError};
 use crate::folder::{DatadirBlocks, FolderKind, FolderOutput, expect_room};
+use crate::machines::Machines;
 use crate::pass::{self, PassJob, Threads, expect_same};
 use crate::progress::{DiskUse, Event, Phase, Progress};
 use crate::request::{ConnectOptions, Request, ScriptCounts, Source, Task, first_of_last};
@@ -101,8 +102,9 @@ pub(crate) enum MergeOutcome<'a> {
 pub(crate) fn run<'a>(
     request: &'a Request<'_>,
     dir: Arc<dyn ChainSource + 'a>,
+    machines: Option<&dyn Machines>,
 ) -> Result<MergeOutcome<'a>, SyncError> {
-    if request.env.machines.is_some() {
+    if request.env.is_shared {
         if request.bridge().is_some() {
             return Err(SyncError::Usage(UsageError::NotOnCluster { what: "making proofs" }));
         }
@@ -120,7 +122,7 @@ pub(crate) fn run<'a>(
                 _ => Ok(MergeOutcome::Below(dir, None)),
             };
         }
-        let error = match on_chain(request, Arc::clone(&dir), end) {
+        let error = match on_chain(request, Arc::clone(&dir), end, machines) {
             Ok(merged) if goes_on(request) => return Ok(merged.into()),
             Ok(merged) => return Ok(MergeOutcome::Whole(Box::new(merged))),
             Err(error) => error,
@@ -233,12 +235,12 @@ fn on_chain<'a>(
     request: &'a Request<'_>,
     dir: Arc<dyn ChainSource + 'a>,
     end: Height,
+    machines: Option<&dyn Machines>,
 ) -> Result<MergedSet<'a>, SyncError> {
     let options = request.expect_connect()?;
     let checks = ScriptChecks::new(request.env.params, dir.chain(), options.assume_valid);
     // Where machines share the run, they run scripts.
-    let any_scripts =
-        request.env.machines.is_none() && (1..=end).any(|height| checks.needed(height));
+    let any_scripts = !request.env.is_shared && (1..=end).any(|height| checks.needed(height));
     // A build that cannot run scripts leaves nothing behind.
     let pool = any_scripts.then(|| ScriptPool::new(request.env.threads)).transpose()?;
     let work = MergeWork { request, options, dir: &*dir, checks, pool };
@@ -247,7 +249,7 @@ fn on_chain<'a>(
     let mut bridge = request.bridge().map(bridge).transpose()?;
     let started = Instant::now();
     let (workdir, plan, done) = work.plan(end)?;
-    if let Some(machines) = request.env.machines {
+    if let Some(machines) = machines {
         let whole = machines.merge(&work, &workdir, &plan)?;
         drop(work);
         let SharedResult { joined, counts, judged, roots } = whole;
@@ -353,10 +355,7 @@ impl<'a> MergeWork<'a> {
             hints: NO_HINTS,
             aggregate: AggregateKind::None,
             // By the plan, since what machines answer depends on it.
-            assumed: match request.env.machines {
-                Some(_) => pass::last_assumed(request, dir, end),
-                None => 0,
-            },
+            assumed: if request.env.is_shared { pass::last_assumed(request, dir, end) } else { 0 },
             unseen: pass::leave_witnesses(
                 request,
                 dir,

@@ -28,7 +28,7 @@ use crate::engines::pass::Pass;
 use crate::engines::swiftsync::aggregate::{AggregateKind, Aggregator};
 use crate::engines::swiftsync::hints::HintsInfo;
 use crate::error::{InvalidBlock, InvalidError, NoWayOn, SyncError, UsageError};
-use crate::machines::HintedElsewhere;
+use crate::machines::{HintedElsewhere, Machines};
 use crate::pass::{self, PassJob, Threads, expect_same, last_assumed};
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
 use crate::request::{HintedTask, HintedValidity, HintsInput, Request, ScriptCounts, Source, Stop};
@@ -90,11 +90,12 @@ impl Proven<'_> {
 pub(crate) fn prove<'a>(
     request: &'a Request<'_>,
     task: &HintedTask<'_>,
+    machines: Option<&dyn Machines>,
 ) -> Result<Hinted<'a>, SyncError> {
     let (dir, hints) = chain_and_hints(request, task)?;
     let (stop, at) = (hints.stop, hints.last);
     let above = HeightRange::new(at.height + 1, stop.height + 1);
-    if request.env.machines.is_some() && !above.is_empty() {
+    if request.env.is_shared && !above.is_empty() {
         let what = "a folder with the last blocks, of which hints tell nothing,";
         return Err(SyncError::Usage(UsageError::NotOnCluster { what }));
     }
@@ -135,8 +136,14 @@ pub(crate) fn prove<'a>(
     }
     request.env.observer.event(Event::Started(Phase::Blocks));
     let before: u64 = done.iter().map(|done| done.partial.counts.bytes).sum();
-    let taking =
-        Taking { request, dir: &*dir, workdir: &workdir, plan: &plan, provider: &*provider };
+    let taking = Taking {
+        request,
+        dir: &*dir,
+        workdir: &workdir,
+        plan: &plan,
+        provider: &*provider,
+        machines,
+    };
     let (done, verdict) = match hints.undo.as_deref() {
         Some(undo) => taking.fully(engine, undo, done, at.height).map_err(under_hints),
         None => {
@@ -165,6 +172,7 @@ struct Taking<'a, 'w> {
     workdir: &'a Workdir<'w>,
     plan: &'a Plan,
     provider: &'a dyn HintsProvider,
+    machines: Option<&'a dyn Machines>,
 }
 
 impl Taking<'_, '_> {
@@ -174,11 +182,11 @@ impl Taking<'_, '_> {
         P: Pass<Input = SegmentHints, Partial = Partial>,
         SyncError: From<P::Error>,
     {
-        let Self { request, dir, workdir, plan, provider } = *self;
+        let Self { request, dir, workdir, plan, provider, .. } = *self;
         let input = |range| provider.segment(range);
         let unseen = plan.identity.unseen;
         let job = PassJob { request, source: dir, pass, input: &input, unseen };
-        match request.env.machines {
+        match self.machines {
             Some(machines) => {
                 let elsewhere = HintedElsewhere { machines, plan };
                 pass::run(&job, &elsewhere, workdir, &plan.segments, done)

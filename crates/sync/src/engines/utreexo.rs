@@ -22,7 +22,7 @@ pub use state::{Segment, Utreexo, Verdict};
 use crate::engines::pass::{PartialResult, Pass};
 use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::error::{IoError, NoWayOn, SyncError, UsageError};
-use crate::machines::ProvenElsewhere;
+use crate::machines::{Machines, ProvenElsewhere};
 use crate::pass::{self, PassJob, Threads, expect_same, last_assumed};
 use crate::progress::{Event, Phase};
 use crate::request::{OutputKind, ProofsInput, ProvenTask, Request, ScriptCounts};
@@ -52,6 +52,7 @@ pub(crate) fn run(
     request: &Request<'_>,
     task: &ProvenTask,
     dir: &dyn ChainSource,
+    machines: Option<&dyn Machines>,
 ) -> Result<Validated, SyncError> {
     expect_no_set(request)?;
     let height = request.stop.end_in(dir)?;
@@ -64,14 +65,14 @@ pub(crate) fn run(
     request.env.observer.event(Event::Ended { phase: Phase::Hints, bytes: told.bytes });
     let assumed = plan.identity.assumed;
     // Each thread runs the scripts of the block that it takes; where machines share the run, they do.
-    let runs_scripts = assumed < height && request.env.machines.is_none();
+    let runs_scripts = assumed < height && !request.env.is_shared;
     let scripts = runs_scripts.then(|| ScriptPool::new(0)).transpose()?;
     request.env.observer.event(Event::Started(Phase::Blocks));
     let before: u64 = done.iter().map(|done| done.partial.counts.bytes).sum();
     let pass = Utreexo::new(request.env.params, dir.chain(), assumed, scripts);
     let input = |range| told.from.range(range).map_err(|what| no_roots(range, &what));
     let job = PassJob { request, source: dir, pass: &pass, input: &input, unseen: 0 };
-    let done = match request.env.machines {
+    let done = match machines {
         None => pass::run(&job, &Threads, &workdir, &plan.segments, done),
         Some(machines) => {
             let roots = |range| told.from.roots(range);
@@ -147,9 +148,9 @@ impl<'a> ProofInput<'a> {
                     observer: request.env.observer,
                     interrupt: request.env.interrupt,
                 };
-                let from = match request.env.machines {
-                    None => Teller::Peers(Box::new(PeerProofs::connect(peers, asking, chain)?)),
-                    Some(_) => Teller::Elsewhere,
+                let from = match request.env.is_shared {
+                    false => Teller::Peers(Box::new(PeerProofs::connect(peers, asking, chain)?)),
+                    true => Teller::Elsewhere,
                 };
                 let blocks = HeightRange::new(1, stop + 1);
                 let ranges = pass::divided(request, dir, blocks, request.env.threads);

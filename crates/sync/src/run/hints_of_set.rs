@@ -63,7 +63,13 @@ pub(super) fn write(
         outputs: &outputs,
         folders: &[],
         muhash: false,
-        env: RunEnv { workdir: &storage, observer: &observer, machines: None, ..request.env },
+        env: RunEnv {
+            workdir: &storage,
+            observer: &observer,
+            is_shared: false,
+            given: None,
+            ..request.env
+        },
     };
     let run_pass = || {
         // It is to choose the chain that this run ended with.

@@ -52,7 +52,7 @@ pub(super) fn hash_set(
 /// How many threads there are: where machines share a run, all of them wait for this one, which has two if it was to have
 /// one, so that coins are read beside the chain.
 fn threads(env: &RunEnv<'_>) -> usize {
-    let least = if env.machines.is_some() { 2 } else { 1 };
+    let least = if env.is_shared { 2 } else { 1 };
     env.threads.max(least)
 }
 

@@ -285,7 +285,8 @@ impl VerifyWork<'_> {
                 (put, coins, connected.counts, connected.scripts)
             }
             true => {
-                let MergeOutcome::Whole(mut merged) = mergesync::run(&joining, compared)? else {
+                let MergeOutcome::Whole(mut merged) = mergesync::run(&joining, compared, None)?
+                else {
                     // Only peers' blocks are left for another engine.
                     return Err(InvalidError::BaseNotOnChain { base: *base }.into());
                 };

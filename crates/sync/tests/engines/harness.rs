@@ -302,7 +302,7 @@ impl Job {
             hints_folder: hints_folder.to_owned(),
             positions: hints_folder.join("positions"),
         };
-        apus_sync::run(&Request {
+        let request = Request {
             source: Source::Files {
                 blocksdir: self.blocksdir.clone().into(),
                 use_index: UseIndex::IfPresent,
@@ -327,11 +327,16 @@ impl Job {
                 now: NOW,
                 verifier: None,
                 workdir: work,
-                machines: self.machines.as_deref().map(|machines| machines as &dyn Machines),
+                is_shared: false,
+                given: None,
                 observer,
                 interrupt,
             },
-        })
+        };
+        match &self.machines {
+            Some(machines) => apus_sync::run_shared(&request, &**machines),
+            None => apus_sync::run(&request),
+        }
     }
 
     /// By what the blocks are done.

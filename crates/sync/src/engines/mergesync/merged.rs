@@ -150,7 +150,7 @@ pub fn hash_beside<T>(
     // With peers blocks above are connected, and the set becomes another one.
     let goes_on = matches!(request.source, Source::Peers(_));
     // Where machines share the run, this one waits for them meanwhile.
-    let has_thread = request.env.threads >= 2 || request.env.machines.is_some();
+    let has_thread = request.env.threads >= 2 || request.env.is_shared;
     if !has_thread || are_written || goes_on {
         return Ok((work()?, None));
     }
