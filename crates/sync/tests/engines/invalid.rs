@@ -8,7 +8,7 @@ use apus_sync::{Engine, ErrorKind, InvalidBlock, InvalidError, SyncError};
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, utxo_set};
 use apus_testkit::rng::Rng;
-use bitcoin::{Amount, Block, OutPoint, Sequence, Transaction, TxOut};
+use bitcoin::{Amount, Block, TxOut};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

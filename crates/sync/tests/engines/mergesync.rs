@@ -15,7 +15,6 @@ use apus_testkit::effort::rounds;
 use apus_testkit::storage::{AfterCrash, CrashStorage};
 use bitcoin::script::PushBytes;
 use bitcoin::{Block, OutPoint, ScriptBuf, Transaction};
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
