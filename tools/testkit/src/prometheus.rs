@@ -3,8 +3,8 @@
 //! A test that needs it fails where none can be found: it never passes by skipping. It listens on 127.0.0.1 alone, and
 //! is killed when dropped.
 
-use crate::bitcoind::{PATIENCE, POLL_EVERY, find_program, free_ports};
 use crate::http;
+use crate::programs::{PATIENCE, POLL_EVERY, find_program, free_ports};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::Write;

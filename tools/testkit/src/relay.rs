@@ -32,12 +32,12 @@ type Decide = dyn Fn(&str, &mut Vec<u8>) -> Fate + Send + Sync;
 
 /// A relay at work. Dropping it ends it, and its connections with their next message.
 pub struct Relay {
-    line: Arc<Line>,
+    line: Arc<RelayLine>,
     listening: Option<JoinHandle<()>>,
 }
 
 /// What a relay's threads share.
-struct Line {
+struct RelayLine {
     /// Where the node is, and where the relay listens.
     node: u16,
     own: u16,
@@ -73,7 +73,7 @@ impl Relay {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let own = listener.local_addr().unwrap().port();
         let (batches, over) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let line = Arc::new(Line { node, own, delay, batches, over });
+        let line = Arc::new(RelayLine { node, own, delay, batches, over });
         let (of_listener, decide) = (Arc::clone(&line), Arc::new(decide));
         let listening = std::thread::spawn(move || {
             for stream in listener.incoming() {
@@ -112,7 +112,7 @@ impl Drop for Relay {
     }
 }
 
-impl Line {
+impl RelayLine {
     /// Has no further connection taken: the thread that waits for them is woken by a last one.
     fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
@@ -134,7 +134,7 @@ impl Line {
 }
 
 /// Carries one connection's messages until either side has enough.
-fn carry(client: TcpStream, line: &Arc<Line>, decide: &Decide) -> io::Result<()> {
+fn carry(client: TcpStream, line: &Arc<RelayLine>, decide: &Decide) -> io::Result<()> {
     let node = TcpStream::connect((Ipv4Addr::LOCALHOST, line.node))?;
     let (from_client, to_node, of_thread) =
         (client.try_clone()?, node.try_clone()?, Arc::clone(line));
