@@ -1,4 +1,4 @@
-//! [`Relay`]: a line to a real node, on which a test can change, keep back or cut off what the node says.
+//! [`NodeLine`]: a line to a real node, on which a test can change, keep back or cut off what the node says.
 //!
 //! It speaks nothing itself. What the node says is taken apart into messages of the plaintext transport; what is said
 //! to the node passes as it is.
@@ -31,7 +31,7 @@ pub enum Fate {
 type Decide = dyn Fn(&str, &mut Vec<u8>) -> Fate + Send + Sync;
 
 /// A relay at work. Dropping it ends it, and its connections with their next message.
-pub struct Relay {
+pub struct NodeLine {
     line: Arc<RelayLine>,
     listening: Option<JoinHandle<()>>,
 }
@@ -48,7 +48,7 @@ struct RelayLine {
     over: AtomicBool,
 }
 
-impl Relay {
+impl NodeLine {
     /// Listens on 127.0.0.1, and leads each connection to a port there.
     ///
     /// # Panics
@@ -103,7 +103,7 @@ impl Relay {
     }
 }
 
-impl Drop for Relay {
+impl Drop for NodeLine {
     fn drop(&mut self) {
         self.line.end();
         if let Some(listening) = self.listening.take() {

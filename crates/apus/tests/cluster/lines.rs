@@ -1,7 +1,7 @@
 //! Machines with slow lines that lose packets, and lines that are cut and mended: each in a network namespace.
 
+use crate::cluster::world::{Process, World};
 use crate::desk::MAIN;
-use crate::world::{Process, World};
 use apus_testkit::effort::rounds;
 use apus_testkit::nats::NatsServer;
 use apus_testkit::netns::{HUB, Net, NetLine};

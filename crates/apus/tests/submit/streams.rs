@@ -1,6 +1,6 @@
 //! The streams of `fixtures/block-streams` through standard input.
 
-use crate::program::Program;
+use crate::submit::program::Program;
 use apus_testkit::streams::{Given, RECORDED_AT, Stream, StreamStep, block_streams};
 use serde_json::Value;
 

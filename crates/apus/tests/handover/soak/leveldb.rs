@@ -3,7 +3,7 @@
 //! Where the program finds nothing wrong the node starts, and has the coins that the blocks leave, by going
 //! over all and by asking for each. Where nothing is wrong the program says so.
 
-use crate::database;
+use crate::handover::database;
 use crate::lived::{CHAIN, Lived, chain_dir};
 use apus_testkit::bitcoind::Bitcoind;
 use apus_testkit::leveldb::{LevelDbFolder, Lie, Write};
