@@ -12,6 +12,8 @@
 //!   it is there. A file system without modes keeps to its own.
 //! - No file is made or opened to be written where another user leads: see [`create_file`] and what stands beside it.
 
+#![allow(clippy::disallowed_methods, reason = "here it is seen whose a file is")]
+
 pub mod lock;
 mod made;
 mod new;

@@ -7,7 +7,7 @@
 use apus_chain::{
     CoinRef, MAX_SCRIPT_SIZE, Reader, read_coin, read_coin_strict, skip_coin, write_coin,
 };
-use apus_testkit::chain::Coin;
+use apus_testkit::chain::ModelCoin;
 use apus_testkit::oracle::coin_bytes;
 use bitcoin::{Amount, ScriptBuf, TxOut};
 use libfuzzer_sys::fuzz_target;
@@ -49,5 +49,5 @@ fn oracle(coin: CoinRef<'_>) -> Vec<u8> {
     let CoinRef { height, coinbase, amount, script } = coin;
     let script_pubkey = ScriptBuf::from_bytes(script.to_vec());
     let output = TxOut { value: Amount::from_sat(amount), script_pubkey };
-    coin_bytes(&Coin { output, height, coinbase })
+    coin_bytes(&ModelCoin { output, height, coinbase })
 }

@@ -8,7 +8,7 @@ use apus_chain::{HashSerialized3, UtxoStats};
 use apus_datadir::snapshot::{
     SnapshotError, SnapshotHeader, SnapshotReader, SnapshotWriter, snapshot_info, write_group,
 };
-use apus_testkit::chain::Coin;
+use apus_testkit::chain::ModelCoin;
 use apus_testkit::oracle::coin_bytes;
 use bitcoin::{Amount, ScriptBuf, TxOut};
 use libfuzzer_sys::fuzz_target;
@@ -46,7 +46,7 @@ fn read<R: Read>(
         let coin = next.coin.as_ref();
         let script_pubkey = ScriptBuf::from_bytes(coin.script.to_vec());
         let output = TxOut { value: Amount::from_sat(coin.amount), script_pubkey };
-        let oracle = Coin { output, height: coin.height, coinbase: coin.coinbase };
+        let oracle = ModelCoin { output, height: coin.height, coinbase: coin.coinbase };
         assert_eq!(next.bytes, coin_bytes(&oracle));
         stats.push(&next.outpoint, coin);
         hash.push(&next.outpoint, coin);

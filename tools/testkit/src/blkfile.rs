@@ -12,7 +12,7 @@ use std::path::Path;
 
 /// Where a record went: the number of its file, and where the block itself begins there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct RecordPlace {
     /// The number in the file's name.
     pub file: usize,
     /// Offset of the block's first byte, after magic and size.
@@ -65,24 +65,24 @@ impl BlockFiles {
     }
 
     /// Adds a block.
-    pub fn block(&mut self, block: &Block) -> Place {
+    pub fn block(&mut self, block: &Block) -> RecordPlace {
         self.record(&serialize(block))
     }
 
     /// Adds blocks in the order given.
-    pub fn blocks<'a>(&mut self, blocks: impl IntoIterator<Item = &'a Block>) -> Vec<Place> {
+    pub fn blocks<'a>(&mut self, blocks: impl IntoIterator<Item = &'a Block>) -> Vec<RecordPlace> {
         blocks.into_iter().map(|block| self.block(block)).collect()
     }
 
     /// Adds a record with any content.
-    pub fn record(&mut self, content: &[u8]) -> Place {
+    pub fn record(&mut self, content: &[u8]) -> RecordPlace {
         let len = u32::try_from(content.len()).expect("a record's size has 32 bits");
         if !self.last().is_empty() && self.last().len() + 8 + content.len() > self.file_bytes_max {
             self.next_file();
         }
         let head = [self.magic, len.to_le_bytes()].concat();
         self.bytes(&head);
-        let place = Place { file: self.files.len() - 1, offset: self.last().len() };
+        let place = RecordPlace { file: self.files.len() - 1, offset: self.last().len() };
         self.bytes(content);
         place
     }
@@ -203,8 +203,8 @@ mod tests {
         let mut files = BlockFiles::regtest().key(key).preallocate(1000).file_bytes_max(400);
         let places = files.blocks(&blocks);
         let len = serialize(&blocks[0]).len();
-        assert_eq!(places[1], Place { file: 0, offset: 8 + len + 8 });
-        assert_eq!(places[2], Place { file: 1, offset: 8 });
+        assert_eq!(places[1], RecordPlace { file: 0, offset: 8 + len + 8 });
+        assert_eq!(places[2], RecordPlace { file: 1, offset: 8 });
         let contents = files.contents();
         assert_eq!(contents.len(), 2);
         let mut file = contents[1].clone();

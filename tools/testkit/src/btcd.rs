@@ -4,8 +4,9 @@
 //! A test that needs it fails where none can be found: it never passes by skipping. It lives in a
 //! folder of its own, gets its blocks from a bitcoind, and is killed when dropped.
 
-use crate::bitcoind::{Bitcoind, PATIENCE, POLL_EVERY, find_program, free_ports, rpc};
-use apus_rig::rpc::Rpc;
+use crate::bitcoind::{Bitcoind, rpc};
+use crate::programs::{PATIENCE, POLL_EVERY, find_program, free_ports};
+use crate::rpc::Rpc;
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::path::Path;

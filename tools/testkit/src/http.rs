@@ -9,7 +9,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An answer.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct HttpAnswer {
     /// Its status.
     pub status: u16,
     /// Its headers as they came, in lower case.
@@ -23,7 +23,7 @@ pub struct Answer {
 ///
 /// # Panics
 /// When there is no answer that could be read.
-pub fn get(port: u16, path: &str, headers: &[&str]) -> Answer {
+pub fn get(port: u16, path: &str, headers: &[&str]) -> HttpAnswer {
     let has_host = headers.iter().any(|line| line.to_ascii_lowercase().starts_with("host:"));
     let host = if has_host { String::new() } else { format!("Host: 127.0.0.1:{port}\r\n") };
     let headers: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
@@ -34,7 +34,7 @@ pub fn get(port: u16, path: &str, headers: &[&str]) -> Answer {
 ///
 /// # Panics
 /// When there is no answer that could be read.
-pub fn send(port: u16, request: &str) -> Answer {
+pub fn send(port: u16, request: &str) -> HttpAnswer {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
@@ -43,5 +43,5 @@ pub fn send(port: u16, request: &str) -> Answer {
     let answer = String::from_utf8(answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
-    Answer { status, head: head.to_lowercase(), body: body.to_owned() }
+    HttpAnswer { status, head: head.to_lowercase(), body: body.to_owned() }
 }

@@ -1,6 +1,6 @@
 //! LevelDB folders that are sound and folders that lie, and what Bitcoin Core's LevelDB makes of them.
 //!
-//! A [`Folder`] is made of a history of writes, in one of the many shapes that LevelDB gives it, and may
+//! A [`LevelDbFolder`] is made of a history of writes, in one of the many shapes that LevelDB gives it, and may
 //! then tell [lies](Lie): it is built from its parts, with right checksums, so that nothing but its meaning
 //! is wrong. An [`Oracle`] is LevelDB itself, which opens a folder as a node does. All of it comes from a seed.
 
@@ -10,6 +10,6 @@ mod lies;
 mod oracle;
 mod table;
 
-pub use folder::{Folder, Write, hide};
+pub use folder::{LevelDbFolder, Write, hide};
 pub use lies::{AmongTables, InBatches, InEdits, InFiles, InRecords, InTable, Lie};
-pub use oracle::{Answer, Oracle};
+pub use oracle::{Oracle, OracleAnswer};

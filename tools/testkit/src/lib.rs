@@ -1,9 +1,10 @@
 //! Test machinery shared by all crates: chains, oracles, faulty disks and a real bitcoind.
 //!
 //! What is here decides what the tests of everything else mean, so it is written to be obvious
-//! rather than fast, shares no code with what it checks (only the storage seam that it stands in
-//! for, and with the benchmarks the rig, which knows neither blocks nor coins), and is itself checked
-//! against a real node and its data. Nothing here is part of the product.
+//! rather than fast, shares no code with what it checks (only the storage seam that it stands in for), and is itself
+//! checked against a real node and its data. The benchmarks take random numbers and calls to a node from here, which know
+//! neither blocks nor coins: the account of those here is held against the chains that the benchmarks make. Nothing here is
+//! part of the product.
 //!
 //! - [`chain`]: builds regtest chains in memory, valid ones and broken ones, and knows their coins.
 //! - [`oracle`]: an independent account of the formats: snapshots, set hashes, hints.
@@ -26,6 +27,7 @@
 //! - [`relay`]: a line to a real node, on which what it says can be changed, kept back or cut off.
 //! - [`streams`]: recorded tests of Core's, block by block.
 //! - [`effort`]: how long random tests go on.
+//! - [`rpc`]: one call to a node.
 //! - [`rng`]: the one source of randomness, the same everywhere for a seed.
 
 #![allow(clippy::unwrap_used, reason = "test machinery: a failure here is a failed test")]
@@ -44,14 +46,13 @@ pub mod netns;
 pub mod oracle;
 pub mod peer;
 pub mod postgres;
+mod programs;
 pub mod prometheus;
-mod ready;
 pub mod redis;
 pub mod relay;
-mod signals;
+pub mod rng;
+pub mod rpc;
 pub mod storage;
 pub mod streams;
 pub mod utreexod;
 pub mod versitygw;
-
-pub use apus_rig::rng;

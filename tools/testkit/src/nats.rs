@@ -12,9 +12,9 @@ mod outsider;
 pub use cluster::NatsCluster;
 pub use outsider::Outsider;
 
-use crate::bitcoind::{find_program, free_ports};
 use crate::http::get;
-use crate::ready::await_ready;
+use crate::programs::await_ready;
+use crate::programs::{find_program, free_ports};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::net::TcpStream;
@@ -35,12 +35,12 @@ pub struct NatsServer {
     port: u16,
     folder: TempDir,
     /// What runs it, and where it listens.
-    place: Place,
+    place: NatsPlace,
 }
 
 /// What runs a server, and where it listens.
 #[derive(Debug)]
-struct Place {
+struct NatsPlace {
     by: Vec<String>,
     address: &'static str,
     /// Where it tells how much it carried, if it does.
@@ -70,7 +70,7 @@ impl NatsServer {
             let folder = tempfile::Builder::new().prefix("nats").tempdir().unwrap();
             let [port, other] = free_ports();
             let counts = counts.then_some(other);
-            let place = Place { by: Vec::new(), address: "127.0.0.1", counts };
+            let place = NatsPlace { by: Vec::new(), address: "127.0.0.1", counts };
             match launch(&folder, port, &place) {
                 Ok(process) => return Self { process, port, folder, place },
                 Err(message) => said = message,
@@ -87,7 +87,7 @@ impl NatsServer {
     pub fn start_by(by: &[String], settings: &str) -> Self {
         let folder = tempfile::Builder::new().prefix("nats").tempdir().unwrap();
         fs::write(folder.path().join(SETTINGS), settings).unwrap();
-        let (port, place) = (4222, Place { by: by.to_vec(), address: "0.0.0.0", counts: None });
+        let (port, place) = (4222, NatsPlace { by: by.to_vec(), address: "0.0.0.0", counts: None });
         let process = launch(&folder, port, &place).unwrap();
         Self { process, port, folder, place }
     }
@@ -151,7 +151,7 @@ impl Drop for NatsServer {
 }
 
 /// Starts a server, and waits until it listens.
-fn launch(folder: &TempDir, port: u16, place: &Place) -> Result<Child, String> {
+fn launch(folder: &TempDir, port: u16, place: &NatsPlace) -> Result<Child, String> {
     let (said, settings) = (folder.path().join("said"), folder.path().join(SETTINGS));
     let program = find_program("nats-server").into_os_string();
     let mut words = place.by.iter().map(Into::into).chain([program]);

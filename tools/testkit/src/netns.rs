@@ -25,7 +25,7 @@ pub const HUB: &str = "10.231.255.1";
 
 /// How a line is.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Line {
+pub struct NetLine {
     /// How long a packet is on its way, in either direction.
     pub delay: Duration,
     /// How many of a thousand packets are lost.
@@ -36,12 +36,12 @@ pub struct Line {
 #[derive(Debug)]
 pub struct Net {
     hub: String,
-    places: Vec<Place>,
+    places: Vec<NetHost>,
 }
 
 /// A place with a line to the hub.
 #[derive(Debug)]
-struct Place {
+struct NetHost {
     name: String,
     device: String,
     /// Packets that arrived at either end, and such that were lost.
@@ -54,7 +54,7 @@ impl Net {
     ///
     /// # Panics
     /// Where this process may not make namespaces or devices.
-    pub fn new(lines: &[Line], seed: u64) -> Self {
+    pub fn new(lines: &[NetLine], seed: u64) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let hub = format!("apus-{}-{number}-hub", id());
@@ -68,7 +68,7 @@ impl Net {
         net
     }
 
-    fn add(&mut self, number: u32, index: usize, line: Line, seed: u64) {
+    fn add(&mut self, number: u32, index: usize, line: NetLine, seed: u64) {
         let name = format!("apus-{}-{number}-{index}", id());
         // Until they are moved, all nets' devices are in one namespace. A name has 15 bytes at most.
         let device = |end: &str| format!("ap{}{end}{number}-{index}", id() % 100_000);
@@ -76,7 +76,7 @@ impl Net {
         ip(&format!("netns add {name}"));
         // What is dropped from here on is removed as well.
         let (carried, lost) = (Arc::default(), Arc::default());
-        let place = Place { name: name.clone(), device: far.clone(), carried, lost };
+        let place = NetHost { name: name.clone(), device: far.clone(), carried, lost };
         let ends = [(&near, &self.hub), (&far, &place.name)].map(|(device, space)| {
             let mut about = tun::Configuration::default();
             about.tun_name(device);
@@ -110,13 +110,13 @@ impl Net {
 
     /// Cuts a place off.
     pub fn cut(&self, place: usize) {
-        let Place { name, device, .. } = &self.places[place];
+        let NetHost { name, device, .. } = &self.places[place];
         ip(&format!("-n {name} link set {device} down"));
     }
 
     /// Joins it again.
     pub fn mend(&self, place: usize) {
-        let Place { name, device, .. } = &self.places[place];
+        let NetHost { name, device, .. } = &self.places[place];
         ip(&format!("-n {name} link set {device} up"));
         ip(&format!("-n {name} route replace {HUB}/32 via 10.231.{place}.1"));
     }
@@ -154,7 +154,7 @@ fn ip(line: &str) {
 }
 
 /// Carries packets from one end to the other until an end is gone.
-fn carry(ends: [Arc<Device>; 2], line: Line, mut rng: Rng, counts: [Arc<AtomicU64>; 2]) {
+fn carry(ends: [Arc<Device>; 2], line: NetLine, mut rng: Rng, counts: [Arc<AtomicU64>; 2]) {
     let ([from, to], [carried, lost]) = (ends, counts);
     let (put, taken) = channel();
     std::thread::spawn(move || {
@@ -209,8 +209,8 @@ mod tests {
 
     #[test]
     fn namespaces_have_lines_that_take_time_and_can_be_cut() {
-        let slow = Line { delay: Duration::from_millis(60), lost_per_mille: 0 };
-        let net = Net::new(&[Line::default(), slow], 1);
+        let slow = NetLine { delay: Duration::from_millis(60), lost_per_mille: 0 };
+        let net = Net::new(&[NetLine::default(), slow], 1);
         assert!(ping(&net, 0));
         let began = Instant::now();
         assert!(ping(&net, 1) && began.elapsed() >= 2 * slow.delay);
@@ -219,7 +219,7 @@ mod tests {
         assert!(ping(&net, 1));
         net.mend(0);
         assert!(ping(&net, 0));
-        let dead = Net::new(&[Line { lost_per_mille: 1000, ..Line::default() }], 2);
+        let dead = Net::new(&[NetLine { lost_per_mille: 1000, ..NetLine::default() }], 2);
         assert!(!ping(&dead, 0));
         assert!(dead.packets(0).1 > 0 && net.packets(0).0 > 0);
     }

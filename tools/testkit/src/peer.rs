@@ -134,7 +134,7 @@ impl Behaviour {
 
 /// What came to pass at a peer.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct PeerCounters {
     /// Connections made to it.
     pub connections: AtomicU64,
     /// Blocks that it sent, good or bad.
@@ -148,31 +148,31 @@ pub struct Seen {
 /// The peer; it goes when it is dropped.
 pub struct FakePeer {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<PeerThreads>,
     ended: Arc<AtomicBool>,
     /// What was seen.
-    pub seen: Arc<Seen>,
+    pub seen: Arc<PeerCounters>,
     streams: Arc<Mutex<Vec<TcpStream>>>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// The blocks that a peer has.
-struct Chain {
+struct PeerChain {
     blocks: Vec<Block>,
     by_hash: HashMap<BlockHash, usize>,
 }
 
-impl Chain {
+impl PeerChain {
     fn of(blocks: &[Block]) -> Arc<Self> {
         let by_hash = blocks.iter().enumerate().map(|(at, block)| (block.block_hash(), at));
         Arc::new(Self { by_hash: by_hash.collect(), blocks: blocks.to_vec() })
     }
 }
 
-struct Shared {
-    chain: Mutex<Arc<Chain>>,
+struct PeerThreads {
+    chain: Mutex<Arc<PeerChain>>,
     ended: Arc<AtomicBool>,
-    seen: Arc<Seen>,
+    seen: Arc<PeerCounters>,
     delay: Duration,
 }
 
@@ -187,10 +187,10 @@ impl FakePeer {
     pub fn slow(chain: &[Block], behaviours: &[Behaviour], delay: Duration) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let (ended, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(Seen::default()));
+        let (ended, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(PeerCounters::default()));
         let streams: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
-        let shared = Arc::new(Shared {
-            chain: Mutex::new(Chain::of(chain)),
+        let shared = Arc::new(PeerThreads {
+            chain: Mutex::new(PeerChain::of(chain)),
             ended: Arc::clone(&ended),
             seen: Arc::clone(&seen),
             delay,
@@ -222,7 +222,7 @@ impl FakePeer {
     /// It has this chain from now on, and no block of the one before that is not in it. A peer
     /// that does not ask is not told.
     pub fn set_chain(&self, chain: &[Block]) {
-        *self.shared.chain.lock().unwrap() = Chain::of(chain);
+        *self.shared.chain.lock().unwrap() = PeerChain::of(chain);
     }
 
     /// Ends all connections there are. A peer that comes back asks anew for what it has.
@@ -258,7 +258,7 @@ impl Drop for FakePeer {
 
 /// One connection.
 struct Talk<'a> {
-    shared: &'a Shared,
+    shared: &'a PeerThreads,
     stream: &'a TcpStream,
     behaviour: Behaviour,
     blocks: u64,
@@ -266,8 +266,8 @@ struct Talk<'a> {
 
 const HEADERS_MAX: usize = 2000;
 
-impl Shared {
-    fn chain(&self) -> Arc<Chain> {
+impl PeerThreads {
+    fn chain(&self) -> Arc<PeerChain> {
         Arc::clone(&self.chain.lock().unwrap())
     }
 }

@@ -7,8 +7,8 @@
 //! PostgreSQL refuses to run as root. Tests that are root run it as the user `postgres`, or else as
 //! `nobody`, who has to be able to get to the folder: those above it must let others pass.
 
-use crate::bitcoind::{POLL_EVERY, find_program, free_ports};
-use crate::signals::{children_of, signal};
+use crate::programs::{POLL_EVERY, find_program, free_ports};
+use crate::programs::{children_of, signal};
 use std::fs;
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpStream};

@@ -3,8 +3,8 @@
 //! A test that needs it fails where none can be found: it never passes by skipping. It listens on 127.0.0.1 alone, and
 //! is killed when dropped.
 
-use crate::bitcoind::{PATIENCE, POLL_EVERY, find_program, free_ports};
 use crate::http;
+use crate::programs::{PATIENCE, POLL_EVERY, await_ready, find_program, free_ports};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::Write;
@@ -39,7 +39,7 @@ impl Prometheus {
         let (file, said) = (folder.path().join("prometheus.yml"), folder.path().join("said"));
         fs::write(&file, config).unwrap();
         let [port, _] = free_ports();
-        let process = Command::new(find_program("prometheus"))
+        let mut process = Command::new(find_program("prometheus"))
             .arg(format!("--config.file={}", file.display()))
             .arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()))
             .arg(format!("--web.listen-address=127.0.0.1:{port}"))
@@ -48,16 +48,9 @@ impl Prometheus {
             .stderr(File::create(&said).unwrap())
             .spawn()
             .unwrap();
-        let mut prometheus = Self { process, port, _folder: folder };
-        let deadline = Instant::now() + PATIENCE;
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            let ended = prometheus.process.try_wait().unwrap();
-            let said = || fs::read_to_string(&said).unwrap_or_default();
-            assert!(ended.is_none(), "it ended: {}", said());
-            assert!(Instant::now() < deadline, "it does not listen: {}", said());
-            sleep(POLL_EVERY);
-        }
-        prometheus
+        let listens = |_: &str| TcpStream::connect(("127.0.0.1", port)).is_ok();
+        await_ready(&mut process, &said, listens).unwrap_or_else(|message| panic!("{message}"));
+        Self { process, port, _folder: folder }
     }
 
     /// What an expression comes to, once it comes to something: the samples, each with its labels.

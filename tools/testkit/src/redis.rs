@@ -8,9 +8,9 @@ mod alone;
 
 pub use alone::RedisServer;
 
-use crate::bitcoind::{POLL_EVERY, find_program, free_ports};
 use crate::far::Far;
-use crate::signals::signal;
+use crate::programs::signal;
+use crate::programs::{POLL_EVERY, find_program, free_ports};
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
@@ -56,13 +56,13 @@ pub struct RedisTls {
 /// A cluster of three servers on 127.0.0.1.
 #[derive(Debug)]
 pub struct RedisCluster {
-    nodes: Vec<Node>,
+    nodes: Vec<RedisNode>,
     setup: RedisSetup,
     folder: TempDir,
 }
 
 #[derive(Debug)]
-struct Node {
+struct RedisNode {
     process: Option<Child>,
     ports: Ports,
 }
@@ -216,7 +216,7 @@ impl RedisCluster {
     /// When they do not.
     pub fn wait(&self) {
         let started = Instant::now();
-        let whole = |node: &Node| {
+        let whole = |node: &RedisNode| {
             let said = self.tell(node.ports.clear, "CLUSTER INFO").unwrap_or_default();
             let known = format!("cluster_known_nodes:{NODES}\r\n");
             said.contains("cluster_state:ok") && said.contains(&known)
@@ -246,7 +246,7 @@ impl RedisCluster {
         let mut process = self.launch(number, ports);
         let answers = self.answers(ports.clear, &mut process);
         if answers {
-            self.nodes.push(Node { process: Some(process), ports });
+            self.nodes.push(RedisNode { process: Some(process), ports });
         } else {
             let _ = process.kill();
             let _ = process.wait();

@@ -1,4 +1,4 @@
-//! [`Relay`]: a line to a real node, on which a test can change, keep back or cut off what the node says.
+//! [`NodeLine`]: a line to a real node, on which a test can change, keep back or cut off what the node says.
 //!
 //! It speaks nothing itself. What the node says is taken apart into messages of the plaintext transport; what is said
 //! to the node passes as it is.
@@ -31,13 +31,13 @@ pub enum Fate {
 type Decide = dyn Fn(&str, &mut Vec<u8>) -> Fate + Send + Sync;
 
 /// A relay at work. Dropping it ends it, and its connections with their next message.
-pub struct Relay {
-    line: Arc<Line>,
+pub struct NodeLine {
+    line: Arc<RelayLine>,
     listening: Option<JoinHandle<()>>,
 }
 
 /// What a relay's threads share.
-struct Line {
+struct RelayLine {
     /// Where the node is, and where the relay listens.
     node: u16,
     own: u16,
@@ -48,7 +48,7 @@ struct Line {
     over: AtomicBool,
 }
 
-impl Relay {
+impl NodeLine {
     /// Listens on 127.0.0.1, and leads each connection to a port there.
     ///
     /// # Panics
@@ -73,7 +73,7 @@ impl Relay {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let own = listener.local_addr().unwrap().port();
         let (batches, over) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let line = Arc::new(Line { node, own, delay, batches, over });
+        let line = Arc::new(RelayLine { node, own, delay, batches, over });
         let (of_listener, decide) = (Arc::clone(&line), Arc::new(decide));
         let listening = std::thread::spawn(move || {
             for stream in listener.incoming() {
@@ -103,7 +103,7 @@ impl Relay {
     }
 }
 
-impl Drop for Relay {
+impl Drop for NodeLine {
     fn drop(&mut self) {
         self.line.end();
         if let Some(listening) = self.listening.take() {
@@ -112,7 +112,7 @@ impl Drop for Relay {
     }
 }
 
-impl Line {
+impl RelayLine {
     /// Has no further connection taken: the thread that waits for them is woken by a last one.
     fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
@@ -134,7 +134,7 @@ impl Line {
 }
 
 /// Carries one connection's messages until either side has enough.
-fn carry(client: TcpStream, line: &Arc<Line>, decide: &Decide) -> io::Result<()> {
+fn carry(client: TcpStream, line: &Arc<RelayLine>, decide: &Decide) -> io::Result<()> {
     let node = TcpStream::connect((Ipv4Addr::LOCALHOST, line.node))?;
     let (from_client, to_node, of_thread) =
         (client.try_clone()?, node.try_clone()?, Arc::clone(line));

@@ -26,7 +26,7 @@ pub enum Given {
 
 /// One step of a stream, and what is known of its outcome.
 #[derive(Debug, Clone)]
-pub struct Step {
+pub struct StreamStep {
     /// Number of the step in the stream.
     pub seq: u64,
     /// What is given.
@@ -47,7 +47,7 @@ pub struct Stream {
     /// `NAME@HEIGHT`, as `-testactivationheight` takes it.
     pub activation: &'static str,
     /// Its steps in order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<StreamStep>,
 }
 
 /// All streams.
@@ -62,16 +62,16 @@ pub fn block_streams() -> Vec<Stream> {
     .to_vec()
 }
 
-fn steps(name: &str) -> Vec<Step> {
+fn steps(name: &str) -> Vec<StreamStep> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/block-streams");
     let file = File::open(folder.join(format!("{name}.jsonl.gz"))).unwrap();
     let lines = BufReader::new(GzDecoder::new(file)).lines();
-    let steps: Vec<Step> = lines.map(|line| step(&line.unwrap())).collect();
+    let steps: Vec<StreamStep> = lines.map(|line| step(&line.unwrap())).collect();
     assert!(steps.len() > 100, "{name} has {} steps", steps.len());
     steps
 }
 
-fn step(line: &str) -> Step {
+fn step(line: &str) -> StreamStep {
     let line: Value = serde_json::from_str(line).unwrap();
     let text = |field: &str| line[field].as_str().map(str::to_owned);
     let parameter = &line["params"][0];
@@ -84,7 +84,7 @@ fn step(line: &str) -> Step {
         Some("invalidateblock") => Given::Invalidate(parameter.as_str().unwrap().to_owned()),
         Some(other) => panic!("{other} is no call that is known"),
     };
-    Step {
+    StreamStep {
         seq: line["seq"].as_u64().unwrap(),
         given,
         tip_after: text("tip_after"),
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn the_streams_state_what_they_should() {
         let streams = block_streams();
-        let count = |of: fn(&Step) -> bool| {
+        let count = |of: fn(&StreamStep) -> bool| {
             streams.iter().flat_map(|stream| &stream.steps).filter(|&step| of(step)).count()
         };
         assert_eq!(count(|_| true), 561);

@@ -3,8 +3,8 @@
 //! A test that needs it fails where none can be found: it never passes by skipping. It listens on 127.0.0.1 alone, has
 //! one bucket, and is killed when dropped.
 
-use crate::bitcoind::{find_program, free_ports};
-use crate::ready::await_ready;
+use crate::programs::await_ready;
+use crate::programs::{find_program, free_ports};
 use std::fs::{self, File};
 use std::net::TcpStream;
 use std::path::PathBuf;

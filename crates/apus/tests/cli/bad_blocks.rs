@@ -1,7 +1,7 @@
 //! Block files that are damaged, incomplete or invalid: told with file, place, height and remedy.
 
 use crate::desk::{Desk, REGTEST};
-use apus_testkit::blkfile::{BlockFiles, Place};
+use apus_testkit::blkfile::{BlockFiles, RecordPlace};
 use apus_testkit::chain::{BlockPlan, ChainBuilder, Shape, seal};
 use apus_testkit::rng::Rng;
 use bitcoin::consensus::serialize;
@@ -16,7 +16,7 @@ const RUN: &str = "sync --chain regtest --blocksdir blocks --hints msb.hints --p
 struct Laid {
     chain: ChainBuilder,
     desk: Desk,
-    places: Vec<Place>,
+    places: Vec<RecordPlace>,
 }
 
 impl Laid {

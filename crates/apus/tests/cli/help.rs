@@ -1,7 +1,7 @@
 //! What the program says of itself, and to a user who mistypes.
 
+use crate::cli::fixtures::sync;
 use crate::desk::{Desk, REGTEST};
-use crate::fixtures::sync;
 
 const COMMANDS: [&str; 28] = [
     "",

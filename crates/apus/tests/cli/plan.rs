@@ -1,7 +1,7 @@
 //! What a run would take, said before it begins.
 
+use crate::cli::memory::make_chain;
 use crate::desk::{Desk, MAIN, REGTEST, fixtures};
-use crate::memory::make_chain;
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
 use std::fs;

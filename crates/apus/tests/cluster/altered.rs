@@ -1,6 +1,6 @@
 //! [`Altered`]: a machine in this process that takes part in a run as the program does, but for one thing.
 
-use crate::world::World;
+use crate::cluster::world::World;
 use apus_cluster::{JoinedRun, LinkOptions, RunSeen, Worker};
 use apus_jobs::{
     JobKey, JobLease, JobOffer, Jobs, ObjectPart, ObjectRef, QueueError, WorkBlocks, WorkDone,

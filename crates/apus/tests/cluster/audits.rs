@@ -1,8 +1,8 @@
 //! Jobs that are done twice, by two machines, and compared.
 
-use crate::altered::{Alters, beside, link, machine, newest};
+use crate::cluster::altered::{Alters, beside, link, machine, newest};
+use crate::cluster::world::World;
 use crate::desk::REGTEST;
-use crate::world::World;
 use apus_cluster::{Coordinator, JoinedRun, Worker};
 use apus_jobs::{JobCopy, JobKey, JobLease, JobOffer, JobQueue, Jobs, ObjectRef, RunId};
 use std::sync::Arc;

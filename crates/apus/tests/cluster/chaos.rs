@@ -1,8 +1,8 @@
 //! Workers, coordinators and servers killed one after the other, without a pause, for as long as a seed says: each run
 //! that comes through has the very set of a node, and each of its blocks counts once.
 
+use crate::cluster::world::{Process, World};
 use crate::desk::{Fixture, MAIN, REGTEST};
-use crate::world::{Process, World};
 use apus_testkit::effort::rounds;
 use apus_testkit::rng::Rng;
 use std::thread::sleep;

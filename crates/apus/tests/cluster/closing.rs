@@ -1,8 +1,8 @@
 //! What a coordinator removes, alone: answers that are of no use, and runs that are over.
 
-use crate::altered::{link, machine};
+use crate::cluster::altered::{link, machine};
+use crate::cluster::world::World;
 use crate::desk::MAIN;
-use crate::world::World;
 use apus_chain::HeightRange;
 use apus_cluster::{Coordinator, Worker};
 use apus_jobs::{AnswerBytes, JobCopy, JobKey, JobOffer, JobQueue, Jobs, RunId};

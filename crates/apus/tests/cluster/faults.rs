@@ -1,8 +1,8 @@
 //! Workers, coordinators and servers that are killed at any moment: nothing is lost and nothing counts twice.
 
-use crate::altered::{machine, newest};
+use crate::cluster::altered::{machine, newest};
+use crate::cluster::world::{Process, World};
 use crate::desk::MAIN;
-use crate::world::{Process, World};
 use apus_cluster::JoinedRun;
 use apus_jobs::{JobLease, JobOffer, JobStep, Jobs};
 use apus_testkit::effort::rounds;

@@ -1,7 +1,7 @@
 //! Disks that are full: a worker's, whose jobs go to others, and the coordinator's, which ends and goes on.
 
+use crate::cluster::world::World;
 use crate::desk::MAIN;
-use crate::world::World;
 
 /// Runs a program where the folder `small` has room for so many bytes, seen by it alone.
 fn with_small_folder(bytes: usize) -> Vec<String> {

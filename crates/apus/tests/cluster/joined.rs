@@ -1,7 +1,7 @@
 //! Runs without hints: coins are joined with spends by machines, and the set is that of one machine, to the byte.
 
+use crate::cluster::world::{Process, World, told};
 use crate::desk::{Desk, MAIN, REGTEST};
-use crate::world::{Process, World, told};
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, Shape};
 use apus_testkit::effort::rounds;
 use bitcoin::{Amount, Block, OutPoint, Transaction};

@@ -1,9 +1,9 @@
 //! Data directories with blocks and undo data, of what machines left: the files are those of one machine, and a node
 //! starts on them.
 
+use crate::cluster::joined::{bad, fails_alike_under};
+use crate::cluster::world::{Process, World};
 use crate::desk::{Desk, MAIN, REGTEST};
-use crate::joined::{bad, fails_alike_under};
-use crate::world::{Process, World};
 use apus_testkit::bitcoind::Bitcoind;
 use apus_testkit::chain::{ChainBuilder, Shape};
 use apus_testkit::effort::rounds;

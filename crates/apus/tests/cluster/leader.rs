@@ -1,7 +1,7 @@
 //! A cluster of three NATS servers that loses the one that leads a stream, while a run goes on.
 
+use crate::cluster::world::{Process, World};
 use crate::desk::MAIN;
-use crate::world::{Process, World};
 use apus_testkit::effort::rounds;
 use apus_testkit::nats::NatsCluster;
 use apus_testkit::rng::Rng;

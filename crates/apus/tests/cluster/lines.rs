@@ -1,17 +1,17 @@
 //! Machines with slow lines that lose packets, and lines that are cut and mended: each in a network namespace.
 
+use crate::cluster::world::{Process, World};
 use crate::desk::MAIN;
-use crate::world::{Process, World};
 use apus_testkit::effort::rounds;
 use apus_testkit::nats::NatsServer;
-use apus_testkit::netns::{HUB, Line, Net};
+use apus_testkit::netns::{HUB, Net, NetLine};
 use apus_testkit::rng::Rng;
 use apus_testkit::versitygw::S3Server;
 use std::thread::sleep;
 use std::time::Duration;
 
-fn line(millis: u64, lost_per_mille: u64) -> Line {
-    Line { delay: Duration::from_millis(millis), lost_per_mille }
+fn line(millis: u64, lost_per_mille: u64) -> NetLine {
+    NetLine { delay: Duration::from_millis(millis), lost_per_mille }
 }
 
 /// A queue and a store in the hub, and what runs by default runs there.

@@ -1,9 +1,9 @@
 //! Objects that are lost or changed after machines left them, in every step: that is told by name, what left them is done
 //! again, and all files are those of one machine.
 
+use crate::cluster::kept::expect_files_of_one_machine;
+use crate::cluster::world::{Process, World};
 use crate::desk::MAIN;
-use crate::kept::expect_files_of_one_machine;
-use crate::world::{Process, World};
 use apus_chain::Reader;
 use serde_json::Value;
 use std::collections::BTreeSet;

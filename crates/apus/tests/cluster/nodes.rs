@@ -1,7 +1,7 @@
 //! Workers without any blocks, which ask a real node for those of their jobs.
 
+use crate::cluster::world::{Process, World};
 use crate::desk::Desk;
-use crate::world::{Process, World};
 use apus_testkit::bitcoind::Bitcoind;
 use apus_testkit::chain::{ChainBuilder, Shape};
 

@@ -1,8 +1,8 @@
 //! Those who reach the queue and are none of its machines; and runs that their coordinator left.
 
-use crate::altered::{link, machine, newest};
+use crate::cluster::altered::{link, machine, newest};
+use crate::cluster::world::World;
 use crate::desk::REGTEST;
-use crate::world::World;
 use apus_cluster::{ClusterKey, Coordinator, LinkOptions, Worker};
 use apus_jobs::{JobOffer, JobQueue, Jobs, RunId};
 use apus_testkit::nats::Outsider;

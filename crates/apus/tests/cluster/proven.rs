@@ -1,10 +1,10 @@
 //! Ranges that machines validate by proofs: the roots are those of one machine, and what is wrong is told as there.
 
 use crate::bridge::{Told, tell, tell_with};
+use crate::cluster::joined::bad;
+use crate::cluster::world::{Process, World, told};
 use crate::desk::Desk;
-use crate::joined::bad;
 use crate::proof_files::write_files;
-use crate::world::{Process, World, told};
 use apus_chain::HeightRange;
 use apus_testkit::bitcoind::Bitcoind;
 use apus_testkit::blkfile::BlockFiles;

@@ -1,8 +1,8 @@
 //! Blocks whose scripts are taken for valid are read by the first walk alone: the second goes by what they claim.
 
+use crate::cluster::joined::{bad, fails_alike_under};
+use crate::cluster::world::{Process, World};
 use crate::desk::Desk;
-use crate::joined::{bad, fails_alike_under};
-use crate::world::{Process, World};
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
 

@@ -1,9 +1,9 @@
 //! What is wrong is told as on one machine, with the same block or hints blamed; what does not fit is refused by name.
 
-use crate::altered::{beside, link, machine, named, newest};
-use crate::audits::Lies;
+use crate::cluster::altered::{beside, link, machine, named, newest};
+use crate::cluster::audits::Lies;
+use crate::cluster::world::{Process, World, told};
 use crate::desk::{Desk, MAIN, REGTEST};
-use crate::world::{Process, World, told};
 use apus_chain::HeightRange;
 use apus_cluster::{Coordinator, Worker};
 use apus_jobs::{JobKey, JobLease, JobOffer, JobQueue, Jobs, ObjectRef, RunId, WIRE_VERSION};

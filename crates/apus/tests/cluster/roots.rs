@@ -1,8 +1,8 @@
 //! Roots of the Utreexo forest out of a join that machines share: each makes the fragments of its segments' leaves.
 
+use crate::cluster::read_once::buried;
+use crate::cluster::world::{Process, World};
 use crate::desk::{Desk, Fixture, MAIN, REGTEST};
-use crate::read_once::buried;
-use crate::world::{Process, World};
 use apus_testkit::effort::rounds;
 use apus_testkit::rng::Rng;
 use std::thread::sleep;

@@ -1,7 +1,7 @@
 //! Objects in a bucket of a real server that speaks S3.
 
+use crate::cluster::world::{Process, World};
 use crate::desk::MAIN;
-use crate::world::{Process, World};
 use apus_testkit::versitygw::S3Server;
 use std::collections::BTreeSet;
 use std::fs;

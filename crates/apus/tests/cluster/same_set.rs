@@ -1,7 +1,7 @@
 //! However many machines, whatever is known of the coins: one set, to the byte, and all told of it.
 
+use crate::cluster::world::{Process, World};
 use crate::desk::{MAIN, REGTEST};
-use crate::world::{Process, World};
 use std::collections::BTreeSet;
 use std::thread::sleep;
 use std::time::Duration;

@@ -4,13 +4,13 @@
 //! Some of it a node does not notice when it starts, and then ruins its files or the chain in its
 //! index: a missing best block, a coin too few or too many, an index without records of its files.
 
-use crate::database::{Entries, entries, expect_uncompressed};
 use crate::desk::{REGTEST, REGTEST_MAGIC};
+use crate::handover::database::{Entries, entries, expect_uncompressed};
+use crate::handover::reindex::REINDEX;
+use crate::handover::written::{WAYS, sync};
 use crate::lived::{Lived, fixture};
-use crate::reindex::REINDEX;
-use crate::written::{WAYS, sync};
 use apus_testkit::blkfile::read_chain;
-use apus_testkit::chain::{Coin, UtxoSet, apply_block, utxo_set};
+use apus_testkit::chain::{ModelCoin, UtxoSet, apply_block, utxo_set};
 use apus_testkit::oracle::{coin_bytes, varint};
 use bitcoin::consensus::encode::VarInt;
 use bitcoin::consensus::serialize;
@@ -81,7 +81,7 @@ fn apply_outputs(coins: &mut UtxoSet, block: &Block, height: u32) {
     for (place, tx) in block.txdata.iter().enumerate() {
         let txid = tx.compute_txid();
         for (vout, output) in (0..).zip(&tx.output) {
-            let coin = Coin { output: output.clone(), height, coinbase: place == 0 };
+            let coin = ModelCoin { output: output.clone(), height, coinbase: place == 0 };
             coins.insert(OutPoint { txid, vout }, coin);
         }
     }

@@ -1,7 +1,7 @@
 //! A node whose block files are elsewhere: by `-blocksdir`, in its `bitcoin.conf` or on its command line, and by links.
 
 use crate::desk::{Desk, REGTEST};
-use crate::judge::passes_all_checks;
+use crate::handover::judge::passes_all_checks;
 use crate::lived::fixture;
 use apus_testkit::bitcoind::TxOutSetInfo;
 use std::fs;

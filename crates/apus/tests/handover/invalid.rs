@@ -1,8 +1,8 @@
 //! A node's own folder with blocks in it that the node stored and then found invalid.
 
-use crate::judge::{passes_all_checks, starts};
+use crate::handover::judge::{passes_all_checks, starts};
+use crate::handover::reindex::REINDEX;
 use crate::lived::{CHAIN, Lived, grow, submit};
-use crate::reindex::REINDEX;
 use apus_testkit::bitcoind::Bitcoind;
 use apus_testkit::chain::{BlockPlan, ScriptKind};
 use bitcoin::consensus::encode::serialize_hex;

@@ -2,11 +2,11 @@
 //! with the same set, and meanwhile nothing is lost.
 
 use crate::desk::Desk;
-use crate::judge::{PRUNE, passes_all_checks, starts};
+use crate::handover::judge::{PRUNE, passes_all_checks, starts};
+use crate::handover::refusals::{Files, tree};
+use crate::handover::reindex::REINDEX;
+use crate::handover::written::sync;
 use crate::lived::Lived;
-use crate::refusals::{Files, tree};
-use crate::reindex::REINDEX;
-use crate::written::sync;
 use apus_testkit::rng::Rng;
 use std::thread::sleep;
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 //! The last blocks of every kind of folder: a node goes back over as many as nodes ever do.
 
-use crate::judge::PRUNE;
+use crate::handover::judge::PRUNE;
+use crate::handover::written::sync;
 use crate::lived::{CHAIN, Lived, grow, submit};
-use crate::written::sync;
 use apus_testkit::bitcoind::Bitcoind;
 use apus_testkit::chain::Shape;
 use std::fs;

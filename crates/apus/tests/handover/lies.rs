@@ -1,11 +1,11 @@
 //! `apus verify` and `apus reindex` on a node whose block index tells lies that the node believes: of block files, of
 //! how far blocks came, of what is invalid. What a node does on some of them stands beside.
 
-use crate::database::entries;
 use crate::desk::Desk;
+use crate::handover::database::entries;
+use crate::handover::reindex::REINDEX;
+use crate::handover::verify::{files, findings, verify};
 use crate::lived::{CHAIN, Lived, grow};
-use crate::reindex::REINDEX;
-use crate::verify::{files, findings, verify};
 use apus_testkit::bitcoind::Bitcoind;
 use apus_testkit::oracle::varint;
 use bitcoin::BlockHash;

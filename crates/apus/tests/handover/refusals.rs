@@ -2,9 +2,9 @@
 //! a run fails, is interrupted or is killed.
 
 use crate::desk::{Desk, Running};
-use crate::judge::{passes_all_checks, starts};
+use crate::handover::judge::{passes_all_checks, starts};
+use crate::handover::reindex::REINDEX;
 use crate::lived::{CHAIN, Lived};
-use crate::reindex::REINDEX;
 use apus_testkit::bitcoind::Bitcoind;
 use std::collections::BTreeMap;
 use std::fs;

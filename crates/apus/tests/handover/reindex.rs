@@ -1,9 +1,9 @@
 //! `apus reindex` on nodes of every fate, under the same node afterwards.
 
 use crate::desk::REGTEST;
-use crate::judge::{lives_on, passes_all_checks, starts};
+use crate::handover::judge::{lives_on, passes_all_checks, starts};
+use crate::handover::written::WAYS;
 use crate::lived::{CHAIN, Lived, fixture, grow, submit};
-use crate::written::WAYS;
 use apus_testkit::bitcoind::{Bitcoind, find};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};

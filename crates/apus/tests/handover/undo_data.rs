@@ -1,7 +1,7 @@
 //! Hints with a node's own undo data: every rule is checked under them, and nothing is taken on trust.
 
+use crate::handover::written::sync;
 use crate::lived::Lived;
-use crate::written::sync;
 use apus_testkit::rng::Rng;
 use std::fs;
 

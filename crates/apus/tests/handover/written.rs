@@ -1,7 +1,7 @@
 //! Folders that `apus sync` makes, under a real node.
 
 use crate::desk::REGTEST;
-use crate::judge::{PRUNE, lives_on, lives_on_pruned, passes_all_checks, starts};
+use crate::handover::judge::{PRUNE, lives_on, lives_on_pruned, passes_all_checks, starts};
 use crate::lived::{Lived, fixture};
 use apus_testkit::bitcoind::TxOutSetInfo;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Who may look, from where.
 
 use crate::desk::{Desk, REGTEST};
-use crate::{open_page, start_with_page, start_with_page_at, wait_for_the_end};
+use crate::page::{open_page, start_with_page, start_with_page_at, wait_for_the_end};
 use apus_testkit::http::{get, send};
 
 const LINE: &str = "sync --chain regtest --blocksdir blocks --hints msb.hints --out snapshot:utxo.dat \

@@ -1,7 +1,7 @@
 //! The page of a run that ended well, and its log.
 
 use crate::desk::{Desk, MAIN};
-use crate::{expect_fits, expect_sound, open_page, start_with_page};
+use crate::page::{expect_fits, expect_sound, open_page, start_with_page};
 
 #[test]
 fn a_run_that_ended_shows_its_report_until_ctrl_c() {

@@ -1,7 +1,7 @@
 //! Runs that fail: the page, the report and the log say why.
 
 use crate::desk::{Desk, REGTEST};
-use crate::{expect_fits, expect_sound, open_page, start_with_page};
+use crate::page::{expect_fits, expect_sound, open_page, start_with_page};
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
 

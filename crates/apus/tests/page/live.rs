@@ -1,7 +1,7 @@
 //! The page of a run that goes on: it follows without being loaded anew.
 
 use crate::lived::grow;
-use crate::{Follower, expect_fits, expect_sound, open_page};
+use crate::page::{Follower, expect_fits, expect_sound, open_page};
 
 #[test]
 fn a_run_that_follows_the_tip_is_shown_as_it_goes_on() {

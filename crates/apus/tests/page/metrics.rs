@@ -1,7 +1,7 @@
 //! The numbers, by Prometheus' own judgement, and the dashboard that shows them.
 
 use crate::desk::{Desk, MAIN, fixtures};
-use crate::{Follower, start_with_page};
+use crate::page::{Follower, start_with_page};
 use apus_testkit::http::get;
 use apus_testkit::prometheus::{Prometheus, complaints};
 use serde_json::Value;

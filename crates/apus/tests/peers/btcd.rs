@@ -1,8 +1,8 @@
 //! Blocks from a node of another make, which speaks in plaintext alone and hangs up on anything else.
 
-use crate::connect;
 use crate::lived::Lived;
-use crate::nodes::{SYNC, expect_set};
+use crate::peers::connect;
+use crate::peers::nodes::{SYNC, expect_set};
 use apus_testkit::bitcoind::Bitcoind;
 use apus_testkit::btcd::Btcd;
 

@@ -1,8 +1,8 @@
 //! Staying at the tip.
 
-use crate::connect;
 use crate::desk::Running;
 use crate::lived::{Lived, grow};
+use crate::peers::connect;
 use apus_testkit::bitcoind::Bitcoind;
 use std::time::Duration;
 

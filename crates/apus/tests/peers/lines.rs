@@ -1,7 +1,7 @@
 //! Real nodes at the end of slow, lossy lines that fail.
 
 use crate::lived::Lived;
-use crate::nodes::{SYNC, expect_set, twin};
+use crate::peers::nodes::{SYNC, expect_set, twin};
 use apus_bench::peers::line::{Line, Relay, State};
 use apus_testkit::bitcoind::Bitcoind;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,8 +1,8 @@
 //! The set from one node, from several, and from some that come and go.
 
-use crate::connect;
 use crate::desk::Desk;
 use crate::lived::Lived;
+use crate::peers::connect;
 use apus_testkit::bitcoind::Bitcoind;
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};

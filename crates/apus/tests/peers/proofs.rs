@@ -4,7 +4,7 @@ use crate::desk::{Desk, Ended};
 use apus_testkit::bitcoind::Bitcoind;
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
-use apus_testkit::relay::{Fate, Relay};
+use apus_testkit::relay::{Fate, NodeLine};
 use apus_testkit::utreexod::Utreexod;
 use bitcoin::hashes::Hash;
 use bitcoin::{Amount, Block, BlockHash, ScriptBuf, TxOut};
@@ -108,7 +108,7 @@ fn all_rules_by_the_proofs_of_a_bridge() {
 #[test]
 fn a_peer_that_is_far_away() {
     let (world, bridge) = World::random(52);
-    let far = Relay::far(bridge.p2p_port(), Duration::from_millis(30), |_, _| Fate::Passes);
+    let far = NodeLine::far(bridge.p2p_port(), Duration::from_millis(30), |_, _| Fate::Passes);
     world.expect_valid(&[far.port()], "--v2transport 0 --par 1");
     let (batches, blocks) = (far.batches(), world.blocks.len());
     assert!(batches < blocks / 3, "{batches} for {blocks} blocks");
@@ -156,7 +156,7 @@ fn a_bridge_that_is_killed() {
     let (world, bridge) = World::random(45);
     let port = bridge.p2p_port();
     let (victim, proofs) = (Mutex::new(Some(bridge)), AtomicUsize::new(0));
-    let relay = Relay::to(port, move |name, _| {
+    let relay = NodeLine::to(port, move |name, _| {
         if name == "uproof" && proofs.fetch_add(1, Ordering::Relaxed) == 60 {
             drop(victim.lock().unwrap().take());
         }
@@ -180,7 +180,7 @@ fn a_bridge_that_is_killed() {
 fn a_line_that_breaks() {
     let (world, bridge) = World::random(46);
     let messages = AtomicUsize::new(0);
-    let breaks = Relay::to(bridge.p2p_port(), move |name, _| {
+    let breaks = NodeLine::to(bridge.p2p_port(), move |name, _| {
         let is_answer = name == "uproof" || name == "uroot";
         match is_answer && messages.fetch_add(1, Ordering::Relaxed) % 40 == 39 {
             true => Fate::EndsAll,
@@ -190,7 +190,7 @@ fn a_line_that_breaks() {
     world.expect_valid(&[breaks.port()], "--v2transport 0");
     world.expect_valid(&[breaks.port()], &format!("{EACH} --v2transport 0"));
     let proofs = AtomicUsize::new(0);
-    let ends = Relay::to(bridge.p2p_port(), move |name, _| {
+    let ends = NodeLine::to(bridge.p2p_port(), move |name, _| {
         match name == "uproof" && proofs.fetch_add(1, Ordering::Relaxed) >= 30 {
             true => Fate::EndsAllForGood,
             false => Fate::Passes,
@@ -207,7 +207,7 @@ fn a_peer_that_lies_is_told_with_the_block() {
     for &(lied, place) in all {
         let about: Arc<Mutex<Option<[u8; 32]>>> = Arc::default();
         let notes = Arc::clone(&about);
-        let liar = Relay::to(bridge.p2p_port(), move |name, payload| {
+        let liar = NodeLine::to(bridge.p2p_port(), move |name, payload| {
             let mut about = notes.lock().unwrap();
             // One with hashes, and not three zeros behind the block.
             if name == lied && about.is_none() && payload.get(32).is_some_and(|count| *count > 0) {
@@ -224,7 +224,7 @@ fn a_peer_that_lies_is_told_with_the_block() {
         // Its range is done again, and no other.
         world.expect_valid(&[bridge.p2p_port()], "--par 1");
     }
-    let liar = Relay::to(bridge.p2p_port(), |name, payload| {
+    let liar = NodeLine::to(bridge.p2p_port(), |name, payload| {
         if name == "uroot" {
             let last = payload.len() - 1;
             payload[last] ^= u8::from(payload[last] != 0);
@@ -234,7 +234,7 @@ fn a_peer_that_lies_is_told_with_the_block() {
     });
     let said = world.run(&[liar.port()], "--v2transport 0");
     said.fails(4, &[&format!("from 127.0.0.1:{}", liar.port()), "other roots"]);
-    let other = Relay::to(bridge.p2p_port(), |name, payload| {
+    let other = NodeLine::to(bridge.p2p_port(), |name, payload| {
         if name == "uproof" {
             payload[0] ^= 1;
         }
@@ -259,7 +259,7 @@ fn a_forest_that_never_was() {
     let hash = |height: usize| world.blocks[height].block_hash().to_byte_array();
     let (before, after) = (hash(6), hash(7));
     let asked = [AtomicUsize::new(0), AtomicUsize::new(0)];
-    let liar = Relay::to(bridge.p2p_port(), move |name, payload| {
+    let liar = NodeLine::to(bridge.p2p_port(), move |name, payload| {
         // Leaves and position have one byte each, and the number of roots.
         let about = payload.get(2..34).filter(|_| name == "uroot").map(<[u8]>::to_vec);
         let turn = |at: usize| asked[at].fetch_add(1, Ordering::Relaxed);
@@ -285,7 +285,7 @@ fn a_forest_that_never_was() {
 fn a_peer_that_keeps_something_back() {
     let (world, bridge) = World::random(48);
     let proofs = AtomicUsize::new(0);
-    let leaves_out = Relay::to(bridge.p2p_port(), move |name, _| {
+    let leaves_out = NodeLine::to(bridge.p2p_port(), move |name, _| {
         match name == "uproof" && proofs.fetch_add(1, Ordering::Relaxed) == 9 {
             true => Fate::IsLost,
             false => Fate::Passes,
@@ -296,7 +296,7 @@ fn a_peer_that_keeps_something_back() {
     said.fails(3, &[&format!("{peer} gives no proof of block 10 (")]);
     let lost = Arc::<AtomicUsize>::default();
     let counts = Arc::clone(&lost);
-    let silent = Relay::to(bridge.p2p_port(), move |name, _| match name {
+    let silent = NodeLine::to(bridge.p2p_port(), move |name, _| match name {
         "uproof" | "pong" => {
             counts.fetch_add(1, Ordering::Relaxed);
             Fate::IsLost
@@ -345,7 +345,7 @@ fn a_proof_that_is_longer_than_a_message() {
     world.expect_valid(&[bridge.p2p_port()], "--v2transport 1");
     let (longest, parts) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
     let (of_relay, counts) = (Arc::clone(&longest), Arc::clone(&parts));
-    let relay = Relay::to(bridge.p2p_port(), move |name, payload| {
+    let relay = NodeLine::to(bridge.p2p_port(), move |name, payload| {
         if name == "uproof" {
             of_relay.fetch_max(payload.len(), Ordering::Relaxed);
             counts.fetch_add(1, Ordering::Relaxed);

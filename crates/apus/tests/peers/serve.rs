@@ -1,8 +1,8 @@
 //! Nodes that get their blocks from the program.
 
-use crate::connect;
 use crate::lived::{Lived, grow};
-use crate::nodes::wait_for;
+use crate::peers::connect;
+use crate::peers::nodes::wait_for;
 use apus_testkit::bitcoind::Bitcoind;
 use serde_json::json;
 use std::net::TcpListener;

@@ -2,12 +2,12 @@
 //! verdict and the same tip after each of them.
 //!
 //! A seed decides everything, so a disagreement can be looked at again: it is told with its seed,
-//! what was changed, and the block. `cargo test -p apus --test submit -- --ignored --nocapture`
+//! what was changed, and the block. `cargo test -p apus --test program submit:: -- --ignored --nocapture`
 //! runs thousands of cases and tells how often each change was met; `DIFFERENTIAL_SEEDS=5..9` in
 //! the environment picks other seeds.
 
-use crate::node::{agree, submit};
-use crate::program::Program;
+use crate::submit::node::{agree, submit};
+use crate::submit::program::Program;
 use apus_testkit::bitcoind::Bitcoind;
 use apus_testkit::chain::{Case, Mutator};
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! Kills at any moment: every answer that was given holds afterwards.
 
-use crate::program::Program;
+use crate::submit::program::Program;
 use apus_testkit::chain::{ChainBuilder, Shape};
 use apus_testkit::rng::Rng;
 use bitcoin::Block;

@@ -1,7 +1,7 @@
 //! A real node is given the same lines: the same tip after each of them.
 
-use crate::program::Program;
-use crate::streams::line;
+use crate::submit::program::Program;
+use crate::submit::streams::line;
 use apus_testkit::bitcoind::Bitcoind;
 use apus_testkit::streams::{Given, RECORDED_AT, block_streams};
 use serde_json::{Value, json};

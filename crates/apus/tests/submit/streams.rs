@@ -1,7 +1,7 @@
 //! The streams of `fixtures/block-streams` through standard input.
 
-use crate::program::Program;
-use apus_testkit::streams::{Given, RECORDED_AT, Step, Stream, block_streams};
+use crate::submit::program::Program;
+use apus_testkit::streams::{Given, RECORDED_AT, Stream, StreamStep, block_streams};
 use serde_json::Value;
 
 pub(crate) fn line(given: &Given) -> String {
@@ -13,7 +13,7 @@ pub(crate) fn line(given: &Given) -> String {
 }
 
 /// What is wrong with an answer.
-fn complaints(step: &Step, answer: &Value) -> Vec<String> {
+fn complaints(step: &StreamStep, answer: &Value) -> Vec<String> {
     let mut complaints = Vec::new();
     let reason = answer["reason"].as_str().unwrap_or_default();
     match &step.reason {

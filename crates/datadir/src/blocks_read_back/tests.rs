@@ -11,7 +11,7 @@ use crate::store::{BlockStore, SpentCoins};
 use crate::testing::{KEY, MAGIC, fixtures};
 use apus_chain::{BlockHash, BlockUndoWriter, CoinSum, CoinSumKey, KeyedCoinSum, Network, Txid};
 use apus_storage::DirStorage;
-use apus_testkit::chain::{ChainBuilder, Coin, Shape};
+use apus_testkit::chain::{ChainBuilder, ModelCoin, Shape};
 use apus_testkit::oracle::coin_bytes;
 use apus_testkit::rng::Rng;
 use bitcoin::OutPoint;
@@ -52,7 +52,7 @@ impl Made {
 fn chain(seed: u64) -> Vec<Made> {
     let mut builder = ChainBuilder::new(seed);
     builder.random_blocks(BLOCKS, Shape { transactions_max: 4, ..Shape::default() });
-    let mut coins: BTreeMap<OutPoint, Coin> = BTreeMap::new();
+    let mut coins: BTreeMap<OutPoint, ModelCoin> = BTreeMap::new();
     let mut all: Vec<Made> = Vec::new();
     for (height, block) in (0..).zip(builder.blocks()) {
         let (mut undo, mut spent, mut sum) = (Vec::new(), 0, CoinSum::default());
@@ -71,7 +71,7 @@ fn chain(seed: u64) -> Vec<Made> {
                 }
             }
             for (vout, output) in (0..).zip(&tx.output) {
-                let coin = Coin { output: output.clone(), height, coinbase: place == 0 };
+                let coin = ModelCoin { output: output.clone(), height, coinbase: place == 0 };
                 coins.insert(OutPoint { txid: tx.compute_txid(), vout }, coin);
             }
         }

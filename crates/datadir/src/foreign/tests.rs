@@ -2,7 +2,7 @@
 
 use super::*;
 use apus_testkit::effort::rounds;
-use apus_testkit::leveldb::{Folder, Oracle, Write};
+use apus_testkit::leveldb::{LevelDbFolder, Oracle, Write};
 use apus_testkit::rng::Rng;
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ fn sound_folders_are_read_as_they_are() {
     for seed in 0..count {
         let mut rng = Rng::new(seed);
         let writes = writes(&mut rng);
-        let folder = Folder::new(&writes, &[], &mut rng);
+        let folder = LevelDbFolder::new(&writes, &[], &mut rng);
         let dir = tempfile::tempdir().unwrap();
         folder.write(dir.path());
         match Entries::open(dir.path()) {

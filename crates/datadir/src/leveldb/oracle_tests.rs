@@ -6,7 +6,9 @@
 
 use super::*;
 use apus_testkit::effort::rounds;
-use apus_testkit::leveldb::{AmongTables, Answer, Folder, InEdits, Lie, Oracle, Write};
+use apus_testkit::leveldb::{
+    AmongTables, InEdits, LevelDbFolder, Lie, Oracle, OracleAnswer, Write,
+};
 use apus_testkit::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -54,7 +56,7 @@ struct Counts {
 }
 
 /// LevelDB's answer where it has one.
-fn agreed(answer: &Answer) -> Option<&Model> {
+fn agreed(answer: &OracleAnswer) -> Option<&Model> {
     let keys: BTreeSet<_> = answer.iterated.keys().cloned().collect();
     let is_one =
         answer.faults.is_empty() && answer.iterated == answer.found && keys == answer.sought;
@@ -67,7 +69,7 @@ fn case(seed: u64, oracle: &mut Oracle, counts: &mut Counts) {
     let lies: Vec<Lie> = (0..rng.below(6).min(3).saturating_sub(1) + u64::from(!rng.one_in(6)))
         .map(|_| Lie::any(&mut rng))
         .collect();
-    let folder = Folder::new(&writes, &lies, &mut rng);
+    let folder = LevelDbFolder::new(&writes, &lies, &mut rng);
     let dir = tempfile::tempdir().unwrap();
     folder.write(dir.path());
     let context = || format!("seed {seed}, {lies:?}");
@@ -140,7 +142,7 @@ fn a_table_that_is_added_and_removed_at_once_is_damage() {
     for seed in 0..40 {
         let mut rng = Rng::new(seed);
         let writes = writes(&mut rng);
-        let folder = Folder::new(&writes, &[lie], &mut rng);
+        let folder = LevelDbFolder::new(&writes, &[lie], &mut rng);
         let dir = tempfile::tempdir().unwrap();
         folder.write(dir.path());
         if let Err(IndexError::Corrupt { path, what, .. }) = read(dir.path()) {
@@ -160,7 +162,7 @@ fn a_deletion_apart_from_what_it_deletes_is_damage() {
     let (mut oracle, mut found, mut back) = (Oracle::start(), 0, 0);
     for seed in 0..120 {
         let mut rng = Rng::new(seed);
-        let folder = Folder::new(&writes(&mut rng), &[lie], &mut rng);
+        let folder = LevelDbFolder::new(&writes(&mut rng), &[lie], &mut rng);
         let dir = tempfile::tempdir().unwrap();
         folder.write(dir.path());
         if matches!(read(dir.path()), Err(error) if error.to_string().contains("may forget it")) {
@@ -176,7 +178,7 @@ fn a_deletion_apart_from_what_it_deletes_is_damage() {
 fn files_are_missed_before_tables_are_read() {
     let (mut missed, mut rng) = (0, Rng::new(5));
     for seed in 0..30 {
-        let folder = Folder::new(&writes(&mut rng), &[], &mut Rng::new(seed));
+        let folder = LevelDbFolder::new(&writes(&mut rng), &[], &mut Rng::new(seed));
         let dir = tempfile::tempdir().unwrap();
         folder.write(dir.path());
         check_files(dir.path()).unwrap();

@@ -3,7 +3,7 @@
 use crate::desk::{Scripts, manager, reason};
 use apus_chain::{Network, Params};
 use apus_sync::chainman::{ChainManager, SubmitOutcome};
-use apus_testkit::streams::{Given, RECORDED_AT, Step, Stream, block_streams};
+use apus_testkit::streams::{Given, RECORDED_AT, Stream, StreamStep, block_streams};
 use std::collections::HashMap;
 
 fn bytes(hex: &str) -> Vec<u8> {
@@ -12,7 +12,7 @@ fn bytes(hex: &str) -> Vec<u8> {
 }
 
 /// Gives one step, and says what is wrong with the answer.
-fn take(manager: &mut ChainManager, step: &Step) -> Vec<String> {
+fn take(manager: &mut ChainManager, step: &StreamStep) -> Vec<String> {
     let mut complaints = Vec::new();
     match &step.given {
         Given::SetMockTime(seconds) => manager.set_mock_time(*seconds),

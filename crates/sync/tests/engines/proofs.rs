@@ -12,7 +12,7 @@ use apus_sync::{
     survey_proofs,
 };
 use apus_testkit::effort::rounds;
-use apus_testkit::oracle::{ProvedBlock, proofs};
+use apus_testkit::oracle::{BlockProof, proofs};
 use apus_testkit::rng::Rng;
 use apus_testkit::storage::{AfterCrash, CrashStorage, FaultStorage, Operation};
 use apus_utreexo::{
@@ -101,7 +101,7 @@ fn spent_below(block: &Block) -> Vec<bitcoin::TxIn> {
 }
 
 /// An entry is the proof of the library, and its leaf data are those of the leaves that it spends.
-fn expect_entry(chain: &[Block], height: Height, entry: &[u8], model: &ProvedBlock) {
+fn expect_entry(chain: &[Block], height: Height, entry: &[u8], model: &BlockProof) {
     let mut reader = Reader::new(entry);
     let proof = Proof::read(&mut reader).unwrap();
     assert_eq!(proof.targets, model.targets, "{height}");
@@ -121,7 +121,7 @@ fn expect_entry(chain: &[Block], height: Height, entry: &[u8], model: &ProvedBlo
     assert_eq!(reader.remaining(), 0);
 }
 
-fn expect_all(chain: &[Block], stop: Height, out: &CrashStorage, models: &[ProvedBlock]) {
+fn expect_all(chain: &[Block], stop: Height, out: &CrashStorage, models: &[BlockProof]) {
     let entries = entries(out);
     assert_eq!(entries.len() as Height, stop);
     for ((height, entry), model) in entries.iter().zip(models) {

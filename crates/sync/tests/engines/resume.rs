@@ -7,6 +7,7 @@ use apus_sync::{
     DatadirBlocks, ErrorKind, Event, FolderKind, FolderOutput, Observer, Outcome, Phase, Progress,
     Silent, Stop, SyncError, UsageError,
 };
+use apus_testkit::effort::rounds;
 use apus_testkit::storage::{AfterCrash, CrashStorage};
 use std::fs::{self, File, TryLockError};
 use std::path::Path;
@@ -94,7 +95,7 @@ fn stopped_at_any_event() {
     let world = World::small(711);
     let job = world.job();
     let mut stopped = 0;
-    for n in 0..200 {
+    for n in (0..200).step_by(rounds(3, 1) as usize) {
         let (place, flag) = (Place::new(), AtomicBool::new(false));
         let observer = StopAt { flag: &flag, seen: Events::default(), n };
         match job.run_watched(&place, &observer, &flag) {

@@ -1,13 +1,11 @@
 //! Peers at random, behaving at random, changing from one connection to the next.
 
 use crate::harness::World;
+use apus_testkit::effort::rounds;
 use apus_testkit::peer::{Behaviour, FakePeer};
 use apus_testkit::rng::Rng;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-
-/// Schedules that are tried.
-const SEEDS: u64 = 240;
 
 /// Runs at the same time: most of the time they wait.
 const THREADS: usize = 16;
@@ -64,13 +62,13 @@ fn is_slow(behaviour: Behaviour) -> bool {
 #[test]
 fn the_right_set_comes_of_each() {
     let world = World::small(31);
-    let next = AtomicU64::new(0);
+    let (seeds, next) = (rounds(60, 2_000), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= SEEDS {
+                    if seed >= seeds {
                         return;
                     }
                     run(&world, seed);

@@ -4,7 +4,7 @@
 use crate::harness::{Job, Truth, World, files, hintsfile, small_chain};
 use apus_chain::{Network, Params};
 use apus_sync::{ErrorKind, InvalidError, SourceError, SyncError};
-use apus_testkit::blkfile::{BlockFiles, Place};
+use apus_testkit::blkfile::{BlockFiles, RecordPlace};
 use apus_testkit::chain::seal;
 use apus_testkit::rng::Rng;
 use apus_testkit::storage::CrashStorage;
@@ -38,7 +38,7 @@ fn expect_wrong(job: &Job, truth: &Truth, words: &[&str]) -> SyncError {
 }
 
 /// All blocks in obfuscated files, and where each lies.
-fn laid_out(chain: &[Block]) -> (World, Vec<Place>) {
+fn laid_out(chain: &[Block]) -> (World, Vec<RecordPlace>) {
     let mut files = BlockFiles::regtest().key(KEY).file_bytes_max(15_000);
     let places = files.blocks(chain);
     (World::laid_out(chain.to_vec(), |_| files), places)

@@ -4,7 +4,7 @@ use crate::harness::{Job, World, files, hintsfile, small_chain, snapshot};
 use apus_sync::engines::swiftsync::{HintError, SwiftSyncError};
 use apus_sync::{ErrorKind, Event, HintsInput, InvalidError, Observer, Phase, SyncError};
 use apus_testkit::blkfile::BlockFiles;
-use apus_testkit::chain::{Coin, Shape, UtxoSet, hints, utxo_set};
+use apus_testkit::chain::{ModelCoin, Shape, UtxoSet, hints, utxo_set};
 use apus_testkit::oracle::{self, BitOrder};
 use apus_testkit::storage::CrashStorage;
 use bitcoin::{Amount, OutPoint};
@@ -159,7 +159,7 @@ fn a_snapshot_of_another_network() {
 }
 
 /// Some coin of the middle of the chain.
-fn some_coin(coins: &UtxoSet) -> (OutPoint, Coin) {
+fn some_coin(coins: &UtxoSet) -> (OutPoint, ModelCoin) {
     let (outpoint, coin) = coins.iter().find(|(_, coin)| coin.height == 60).unwrap();
     (*outpoint, coin.clone())
 }
@@ -200,7 +200,7 @@ fn a_snapshot_with_a_coin_that_was_spent() {
         .position(|block| block.txdata.iter().any(|tx| tx.compute_txid() == spent.txid));
     let job = other_snapshot(&world, |coins| {
         let (_, coin) = some_coin(coins);
-        coins.insert(spent, Coin { height: height.unwrap() as u32, ..coin });
+        coins.insert(spent, ModelCoin { height: height.unwrap() as u32, ..coin });
     });
     assert!(is_unbalanced(&invalid(&job)));
 }

@@ -6,6 +6,7 @@
 
 use crate::harness::{Files, HINTS, Job, ROOTS, SET, Truth, World, files};
 use apus_storage::{Storage, StorageFile};
+use apus_testkit::effort::rounds;
 use apus_testkit::storage::{AfterCrash, CrashStorage};
 use std::io::{self, Read};
 
@@ -184,6 +185,8 @@ fn at_any_moment_of_several_threads() {
 fn twice_in_a_row() {
     let world = World::small(23);
     let (job, truth) = (world.job(), &world.truth);
+    // Each first crash with some of the second ones, or with all.
+    let one_in = rounds(7, 1);
     for first in 0..syncs(&job, truth) {
         let disk = CrashStorage::new();
         crash(&job, &disk, first, AfterCrash::Fail, truth);
@@ -194,7 +197,7 @@ fn twice_in_a_row() {
             start(&job, &copy, truth).unwrap();
             copy.syncs()
         };
-        for second in (0..left).filter(|second| (first + second) % 3 == 0) {
+        for second in (0..left).filter(|second| (first + second) % one_in == 0) {
             for after in [AfterCrash::Fail, AfterCrash::Unnoticed] {
                 let disk = CrashStorage::holding(image.live_files());
                 crash(&job, &disk, second, after, truth);

@@ -5,7 +5,7 @@
 //! are about those of the main chain's coins in 2025; nothing here is spent or validated.
 
 use apus_chain::{CoinRef, OutPoint, Txid, write_coin, write_compact_size};
-use apus_rig::rng::Rng;
+use apus_testkit::rng::Rng;
 
 /// One coin in so many parts of 1,000 has a script of this kind; what is left is bare multisig.
 const P2TR: u64 = 310;

@@ -12,7 +12,7 @@ use apus_chain::{
     check_proof_of_work, height_push, merkle_root,
 };
 use apus_hash::{Message, sha256d, sha256d_many};
-use apus_rig::rng::Rng;
+use apus_testkit::rng::Rng;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -7,7 +7,7 @@ use super::keys::Script;
 use super::plan::Spend;
 use super::shape::MATURITY;
 use apus_chain::{Height, HeightRange};
-use apus_rig::rng::Rng;
+use apus_testkit::rng::Rng;
 
 /// A coin that may be spent.
 #[derive(Debug, Clone, Copy)]

@@ -6,7 +6,7 @@
 
 use super::law::Kind;
 use apus_hash::sha256;
-use apus_rig::rng::Rng;
+use apus_testkit::rng::Rng;
 use bitcoin_hashes::{Hash, hash160};
 use secp256k1::{All, Keypair, Message, Scalar, Secp256k1, SecretKey};
 

@@ -4,7 +4,7 @@
 //! All are tables of whole numbers drawn from by an [`Rng`], after what the main chain has shown
 //! in recent years. They say what is wanted; limits of blocks and amounts may bend it.
 
-use apus_rig::rng::Rng;
+use apus_testkit::rng::Rng;
 
 /// The shape of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

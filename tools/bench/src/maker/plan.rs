@@ -11,7 +11,7 @@ use super::law::{self, Wanted};
 use super::shape::{MATURITY, Shape};
 use super::tally::Tally;
 use apus_chain::{Height, Network, Params, block_subsidy};
-use apus_rig::rng::Rng;
+use apus_testkit::rng::Rng;
 
 /// A payment has at least so many satoshis, as long as there are some.
 const PAYMENT_MIN: u64 = 1_000;
@@ -301,7 +301,7 @@ fn shares(sum: u64, count: usize, rng: &mut Rng) -> Vec<u64> {
 mod tests {
     use super::*;
     use crate::maker::law::Profile;
-    use apus_rig::rng::Rng;
+    use apus_testkit::rng::Rng;
     use proptest::prelude::*;
 
     proptest! {

@@ -6,7 +6,7 @@
 
 use super::law::{self, Profile};
 use apus_chain::{Height, HeightRange};
-use apus_rig::rng::Rng;
+use apus_testkit::rng::Rng;
 
 /// Blocks before a coinbase can be spent (Core `consensus/consensus.h`, `COINBASE_MATURITY`).
 pub(super) const MATURITY: u32 = 100;

@@ -7,7 +7,7 @@ use super::keys::{Keyring, OP_RETURN, Signature, push, tagged_hash};
 use super::law::Kind;
 use super::plan::{Output, Spend, TxPlan};
 use apus_hash::{sha256, sha256d};
-use apus_rig::rng::Rng;
+use apus_testkit::rng::Rng;
 use std::cell::OnceCell;
 use std::ops::Range;
 
@@ -295,7 +295,7 @@ mod tests {
     use crate::maker::keys::Script;
     use crate::maker::law::Wanted;
     use apus_chain::legacy_sigops;
-    use apus_rig::rng::Rng;
+    use apus_testkit::rng::Rng;
     use bitcoin::hashes::Hash;
     use bitcoin::secp256k1::{Message, Secp256k1, XOnlyPublicKey, ecdsa, schnorr};
     use bitcoin::sighash::{Prevouts, SighashCache};

@@ -7,7 +7,7 @@
 //!
 //! It is no model of TCP: a loss costs a round trip and does not slow the sender down.
 
-use apus_rig::rng::Rng;
+use apus_testkit::rng::Rng;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};

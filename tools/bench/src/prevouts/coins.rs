@@ -2,7 +2,7 @@
 
 use apus_chain::{CoinRef, OutPoint, Txid};
 use apus_engine::utxo::{CoinBytes, CoinsView, StoreError};
-use apus_rig::rng::Rng;
+use apus_testkit::rng::Rng;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread;

@@ -10,7 +10,7 @@ use crate::stats::Spread;
 use apus_chain::OutPoint;
 use apus_engine::utxo::fetch::PrevoutFetcher;
 use apus_engine::utxo::{CoinBytes, CoinsView, StoreError};
-use apus_rig::rng::Rng;
+use apus_testkit::rng::Rng;
 use std::fmt;
 use std::io;
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a failure here is a failed test")]
 
-#[path = "../../../../crates/apus/tests/cli/desk.rs"]
+#[path = "../../../../crates/apus/tests/desk.rs"]
 #[allow(dead_code, reason = "the tests of the program `apus` use all of it")]
 mod desk;
 

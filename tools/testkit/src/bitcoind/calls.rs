@@ -1,8 +1,8 @@
 //! The calls that tests make most, with types.
 
-use super::{Bitcoind, RpcError};
+use super::Bitcoind;
 use bitcoin::consensus::encode::{deserialize_hex, serialize_hex};
-use bitcoin::{Amount, Block, BlockHash, Transaction};
+use bitcoin::{Amount, Block, BlockHash};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::str::FromStr;
@@ -32,13 +32,6 @@ impl Bitcoind {
     pub fn mine(&self, count: u32) -> Vec<BlockHash> {
         let hashes = self.call("generatetodescriptor", &[json!(count), json!(OP_TRUE_DESCRIPTOR)]);
         hashes.as_array().unwrap().iter().map(block_hash).collect()
-    }
-
-    /// Mines one block with exactly these transactions, paying to OP_TRUE.
-    pub fn mine_with(&self, transactions: &[Transaction]) -> Result<BlockHash, RpcError> {
-        let raw: Vec<String> = transactions.iter().map(serialize_hex).collect();
-        self.try_call("generateblock", &[json!(OP_TRUE_DESCRIPTOR), json!(raw)])
-            .map(|answer| block_hash(&answer["hash"]))
     }
 
     /// Hands a block to the node; `Err` is its reason. A block whose parent is not the tip can

@@ -1,18 +1,15 @@
 //! The life of a node: start on free ports, wait until it answers, stop or kill.
 
-use apus_rig::rpc::{Rpc, RpcError};
+use crate::programs::{PATIENCE, POLL_EVERY, free_ports};
+use crate::rpc::{Rpc, RpcError};
 use serde_json::Value;
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tempfile::TempDir;
 
-/// How long a node may take to start or to stop, on a slow and busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
-pub(crate) const POLL_EVERY: Duration = Duration::from_millis(20);
 /// Another program may take a port between our choosing it and the node's binding it.
 const PORT_TRIES: usize = 5;
 
@@ -269,13 +266,6 @@ fn chain_dir(datadir: &Path, chain: &str) -> PathBuf {
     }
 }
 
-/// Two ports that no program listens on right now.
-pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
-    let listeners =
-        [(); N].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port"));
-    listeners.map(|listener| listener.local_addr().expect("it is bound").port())
-}
-
 /// Whether the node ended because another program had one of its ports.
 fn lost_a_port(message: &str) -> bool {
     ["Unable to bind", "Unable to start HTTP server", "Failed to listen"]
@@ -286,6 +276,7 @@ fn lost_a_port(message: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::{Ipv4Addr, TcpListener};
 
     #[test]
     fn a_port_lost_to_another_program_is_no_failure() {

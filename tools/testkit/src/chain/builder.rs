@@ -53,7 +53,7 @@ pub struct BlockPlan {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct BuiltBlock {
     block: Block,
     height: u32,
 }
@@ -63,7 +63,7 @@ struct Entry {
 pub struct ChainBuilder {
     pub(super) rng: Rng,
     pub(super) wallet: Wallet,
-    entries: HashMap<BlockHash, Entry>,
+    entries: HashMap<BlockHash, BuiltBlock>,
     pub(super) outputs: HashMap<OutPoint, TxOut>,
     coins: UtxoSet,
     tip: BlockHash,
@@ -78,7 +78,7 @@ impl ChainBuilder {
         Self {
             rng: Rng::new(seed),
             wallet: Wallet::new(seed),
-            entries: HashMap::from([(tip, Entry { block: genesis, height: 0 })]),
+            entries: HashMap::from([(tip, BuiltBlock { block: genesis, height: 0 })]),
             outputs: HashMap::new(),
             coins: UtxoSet::new(),
             tip,
@@ -303,7 +303,7 @@ impl ChainBuilder {
             self.outputs.extend(coins_of(tx));
         }
         self.tip = block.block_hash();
-        self.entries.insert(self.tip, Entry { block, height });
+        self.entries.insert(self.tip, BuiltBlock { block, height });
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// An output that is in the set, and where it came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Coin {
+pub struct ModelCoin {
     /// Amount and script.
     pub output: TxOut,
     /// Height of the block that made it.
@@ -18,7 +18,7 @@ pub struct Coin {
 }
 
 /// All coins by name. Its order is (txid in internal byte order, vout as a number).
-pub type UtxoSet = BTreeMap<OutPoint, Coin>;
+pub type UtxoSet = BTreeMap<OutPoint, ModelCoin>;
 
 /// Outputs that never become coins (Core `script/script.h`, `CScript::IsUnspendable`).
 pub fn is_unspendable(script: &Script) -> bool {
@@ -41,7 +41,7 @@ pub fn apply_block(coins: &mut UtxoSet, height: u32, block: &Block) {
         let txid = tx.compute_txid();
         for (vout, output) in (0..).zip(&tx.output) {
             if !is_unspendable(&output.script_pubkey) {
-                let coin = Coin { output: output.clone(), height, coinbase };
+                let coin = ModelCoin { output: output.clone(), height, coinbase };
                 coins.insert(OutPoint { txid, vout }, coin);
             }
         }

@@ -1,8 +1,8 @@
-//! [`Folder`]: a whole database, of any shape that LevelDB gives one.
+//! [`LevelDbFolder`]: a whole database, of any shape that LevelDB gives one.
 
 use super::Lie;
-use super::format::{LogFile, put_prefixed, put_varint};
-use super::table::{Table, Version};
+use super::format::{LogBytes, put_prefixed, put_varint};
+use super::table::{InternalEntry, SortedTable};
 use crate::rng::Rng;
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ const COMPARATOR: &[u8] = b"leveldb.BytewiseComparator";
 #[derive(Clone, Debug)]
 pub(super) enum Field {
     Comparator(Vec<u8>),
-    Log(u64),
+    WriteAheadLog(u64),
     Previous(u64),
     Next(u64),
     Sequence(u64),
@@ -41,7 +41,7 @@ impl Field {
         let mut numbers = |numbers: &[u64]| numbers.iter().for_each(|it| put_varint(out, *it));
         match self {
             Self::Comparator(_) => numbers(&[1]),
-            Self::Log(number) => numbers(&[2, *number]),
+            Self::WriteAheadLog(number) => numbers(&[2, *number]),
             Self::Next(number) => numbers(&[3, *number]),
             Self::Sequence(number) => numbers(&[4, *number]),
             Self::Pointer(level, _) => numbers(&[5, *level]),
@@ -63,15 +63,15 @@ impl Field {
 
 /// Writes that LevelDB made at once.
 #[derive(Clone, Debug)]
-pub(super) struct Batch {
+pub(super) struct WriteBatch {
     pub(super) first: u64,
     pub(super) count: u32,
-    pub(super) versions: Vec<Version>,
+    pub(super) versions: Vec<InternalEntry>,
     /// What stands behind them.
     pub(super) more: Vec<u8>,
 }
 
-impl Batch {
+impl WriteBatch {
     fn bytes(&self) -> Vec<u8> {
         let mut bytes = self.first.to_le_bytes().to_vec();
         bytes.extend_from_slice(&self.count.to_le_bytes());
@@ -88,15 +88,15 @@ impl Batch {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Log {
+pub(super) struct WriteAheadLog {
     pub(super) number: u64,
-    pub(super) batches: Vec<Batch>,
+    pub(super) batches: Vec<WriteBatch>,
 }
 
 /// A database, in parts and as files.
-pub struct Folder {
-    pub(super) tables: Vec<Table>,
-    pub(super) logs: Vec<Log>,
+pub struct LevelDbFolder {
+    pub(super) tables: Vec<SortedTable>,
+    pub(super) logs: Vec<WriteAheadLog>,
     pub(super) manifest_number: u64,
     pub(super) log_number: u64,
     pub(super) next_file: u64,
@@ -107,7 +107,7 @@ pub struct Folder {
     keys: Vec<Vec<u8>>,
 }
 
-impl Folder {
+impl LevelDbFolder {
     /// What these writes lead to, in some shape, and with these lies told.
     pub fn new(writes: &[Write], lies: &[Lie], rng: &mut Rng) -> Self {
         let mut contents = BTreeMap::new();
@@ -190,7 +190,7 @@ impl Folder {
             if let Some(level) = levels.get(at) {
                 number = self.add_tables(part, *level, number, rng);
             } else {
-                self.logs.push(Log { number, batches: batches(part, rng) });
+                self.logs.push(WriteAheadLog { number, batches: batches(part, rng) });
             }
         }
         // What is compacted last has the highest numbers, but it may be old.
@@ -208,7 +208,7 @@ impl Folder {
     /// The next number is the answer.
     fn add_tables(
         &mut self,
-        mut versions: Vec<Version>,
+        mut versions: Vec<InternalEntry>,
         level: u64,
         mut number: u64,
         rng: &mut Rng,
@@ -221,7 +221,7 @@ impl Folder {
         while !left.is_empty() {
             let most = if level == 0 { left.len() } else { 1 + rng.index(left.len()) };
             let (these, rest) = left.split_at(without_parting_deletions(left, most));
-            self.tables.push(Table {
+            self.tables.push(SortedTable {
                 number,
                 level,
                 versions: these.to_vec(),
@@ -278,7 +278,7 @@ impl Folder {
             self.edits[0].push(Field::Pointer(rng.below(7), vec![b'k'; 12]));
         }
         let numbers = [
-            Field::Log(self.log_number),
+            Field::WriteAheadLog(self.log_number),
             Field::Next(self.next_file),
             Field::Sequence(self.last_sequence),
         ];
@@ -300,7 +300,7 @@ impl Folder {
         let file = log_file(&records, lies, Lie::is_of_manifests, rng);
         self.files.insert(manifest.clone(), file.0);
         for log in &self.logs {
-            let records: Vec<_> = log.batches.iter().map(Batch::bytes).collect();
+            let records: Vec<_> = log.batches.iter().map(WriteBatch::bytes).collect();
             let mut file = log_file(&records, lies, Lie::is_of_logs, rng);
             // What a crash leaves.
             if rng.one_in(4) {
@@ -323,8 +323,8 @@ impl Folder {
 }
 
 /// The lies of this kind are told in one record.
-fn log_file(records: &[Vec<u8>], lies: &[Lie], of: fn(&Lie) -> bool, rng: &mut Rng) -> LogFile {
-    let mut file = LogFile::default();
+fn log_file(records: &[Vec<u8>], lies: &[Lie], of: fn(&Lie) -> bool, rng: &mut Rng) -> LogBytes {
+    let mut file = LogBytes::default();
     let at = rng.index(records.len() + 1);
     for number in 0..=records.len() {
         let record = records.get(number);
@@ -340,7 +340,7 @@ fn log_file(records: &[Vec<u8>], lies: &[Lie], of: fn(&Lie) -> bool, rng: &mut R
 
 /// Where to part versions at this place or behind it, so that none that are deleted come behind their deletion:
 /// Core's LevelDB can lose the deletion alone then.
-fn without_parting_deletions(versions: &[Version], mut at: usize) -> usize {
+fn without_parting_deletions(versions: &[InternalEntry], mut at: usize) -> usize {
     while let Some(next) = versions.get(at) {
         let newest = versions.iter().find(|version| version.key == next.key);
         if versions[at - 1].key != next.key || newest.is_some_and(|newest| newest.kind == 1) {
@@ -363,7 +363,7 @@ pub fn hide(writes: &[Write], dir: &Path) {
     versions.iter_mut().for_each(|version| version.sequence = 1);
     versions.sort_by(|left, right| left.key.cmp(&right.key));
     let (smallest, largest) = (versions[0].internal(), versions.last().unwrap().internal());
-    let table = Table {
+    let table = SortedTable {
         number: NUMBER,
         level: 0,
         versions,
@@ -384,31 +384,31 @@ pub fn hide(writes: &[Write], dir: &Path) {
         field.put(&mut record);
     }
     let manifest = dir.join(fs::read_to_string(dir.join("CURRENT")).unwrap().trim());
-    let mut file = LogFile(fs::read(&manifest).unwrap());
+    let mut file = LogBytes(fs::read(&manifest).unwrap());
     file.push(&record);
     fs::write(manifest, file.0).unwrap();
 }
 
-fn with_sequences(writes: &[Write], rng: &mut Rng) -> Vec<Version> {
+fn with_sequences(writes: &[Write], rng: &mut Rng) -> Vec<InternalEntry> {
     let mut sequence = rng.below(1000);
     let version = |(key, value): &Write| {
         sequence += 1;
         let (kind, value) = value.as_ref().map_or((0, Vec::new()), |value| (1, value.clone()));
-        Version { key: key.clone(), sequence, kind, value }
+        InternalEntry { key: key.clone(), sequence, kind, value }
     };
     writes.iter().map(version).collect()
 }
 
-fn batches(versions: Vec<Version>, rng: &mut Rng) -> Vec<Batch> {
+fn batches(versions: Vec<InternalEntry>, rng: &mut Rng) -> Vec<WriteBatch> {
     let (mut batches, mut left) = (Vec::new(), &versions[..]);
     while !left.is_empty() {
         let (these, rest) = left.split_at(1 + rng.index(left.len().min(6)));
         let (first, count) = (these[0].sequence, these.len() as u32);
-        batches.push(Batch { first, count, versions: these.to_vec(), more: Vec::new() });
+        batches.push(WriteBatch { first, count, versions: these.to_vec(), more: Vec::new() });
         // One that a node made of nothing.
         if rng.one_in(9) {
             let first = first + u64::from(count);
-            batches.push(Batch { first, count: 0, versions: Vec::new(), more: Vec::new() });
+            batches.push(WriteBatch { first, count: 0, versions: Vec::new(), more: Vec::new() });
         }
         left = rest;
     }

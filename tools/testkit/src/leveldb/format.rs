@@ -41,9 +41,9 @@ pub(super) fn internal(key: &[u8], sequence: u64, kind: u8) -> Vec<u8> {
 
 /// A log, or a manifest, from its first byte on.
 #[derive(Clone, Default)]
-pub(super) struct LogFile(pub(super) Vec<u8>);
+pub(super) struct LogBytes(pub(super) Vec<u8>);
 
-impl LogFile {
+impl LogBytes {
     /// A record, in as many fragments as it takes.
     pub(super) fn push(&mut self, mut record: &[u8]) {
         let mut first = true;
@@ -90,12 +90,12 @@ impl LogFile {
 
 /// A block of a table: its entries, and where those are that have whole keys.
 #[derive(Default)]
-pub(super) struct Block {
+pub(super) struct TableBlock {
     pub(super) entries: Vec<u8>,
     pub(super) restarts: Vec<u32>,
 }
 
-impl Block {
+impl TableBlock {
     /// Of keys and values, every `interval`th key whole.
     pub(super) fn new(pairs: &[(Vec<u8>, Vec<u8>)], interval: usize) -> Self {
         let mut block = Self::default();

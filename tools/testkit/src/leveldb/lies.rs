@@ -1,15 +1,15 @@
 //! [`Lie`]: what can be wrong in a folder although every checksum is right.
 
-use super::folder::{Batch, Field, Folder, Log};
-use super::format::{FIRST, FULL, LAST, LogFile, MIDDLE, internal, put_varint};
-use super::table::{Harm, Table};
+use super::folder::{Field, LevelDbFolder, WriteAheadLog, WriteBatch};
+use super::format::{FIRST, FULL, LAST, LogBytes, MIDDLE, internal, put_varint};
+use super::table::{Harm, SortedTable};
 use crate::rng::Rng;
 
 /// One thing that is wrong, somewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
     /// Within a table.
-    Table(InTable),
+    SortedTable(InTable),
     /// How tables lie.
     Tables(AmongTables),
     /// Records of the manifest, or what they say.
@@ -75,7 +75,7 @@ impl Lie {
             all[rng.index(all.len())]
         }
         match rng.below(7) {
-            0 => Self::Table(one(InTable::ALL, rng)),
+            0 => Self::SortedTable(one(InTable::ALL, rng)),
             1 => Self::Tables(one(AmongTables::ALL, rng)),
             2 => Self::Edits(one(InEdits::ALL, rng)),
             3 => Self::Batches(one(InBatches::ALL, rng)),
@@ -93,9 +93,9 @@ impl Lie {
         matches!(self, Self::LogRecords(_))
     }
 
-    pub(super) fn tell_in_parts(self, folder: &mut Folder, rng: &mut Rng) {
+    pub(super) fn tell_in_parts(self, folder: &mut LevelDbFolder, rng: &mut Rng) {
         match self {
-            Self::Table(lie) if !folder.tables.is_empty() => {
+            Self::SortedTable(lie) if !folder.tables.is_empty() => {
                 let at = rng.index(folder.tables.len());
                 lie.tell(&mut folder.tables[at], rng);
             }
@@ -112,19 +112,19 @@ impl Lie {
         }
     }
 
-    pub(super) fn tell_in_edits(self, folder: &mut Folder, rng: &mut Rng) {
+    pub(super) fn tell_in_edits(self, folder: &mut LevelDbFolder, rng: &mut Rng) {
         if let Self::Edits(lie) = self {
             lie.tell(folder, rng);
         }
     }
 
-    pub(super) fn tell_in_log(self, file: &mut LogFile, record: &[u8], rng: &mut Rng) {
+    pub(super) fn tell_in_log(self, file: &mut LogBytes, record: &[u8], rng: &mut Rng) {
         if let Self::ManifestRecords(lie) | Self::LogRecords(lie) = self {
             lie.tell(file, record, rng);
         }
     }
 
-    pub(super) fn tell_in_files(self, folder: &mut Folder, rng: &mut Rng) {
+    pub(super) fn tell_in_files(self, folder: &mut LevelDbFolder, rng: &mut Rng) {
         if let Self::Files(lie) = self {
             lie.tell(folder, rng);
         }
@@ -132,7 +132,7 @@ impl Lie {
 }
 
 impl InTable {
-    fn tell(self, table: &mut Table, rng: &mut Rng) {
+    fn tell(self, table: &mut SortedTable, rng: &mut Rng) {
         let versions = &mut table.versions;
         let (at, other) = (rng.index(versions.len()), rng.index(versions.len()));
         let harm = match self {
@@ -168,7 +168,7 @@ impl InTable {
 }
 
 impl AmongTables {
-    fn tell(self, folder: &mut Folder, rng: &mut Rng) {
+    fn tell(self, folder: &mut LevelDbFolder, rng: &mut Rng) {
         let last_sequence = folder.last_sequence;
         let count = folder.tables.len();
         let (at, other) = (rng.index(count), rng.index(count));
@@ -235,7 +235,7 @@ impl AmongTables {
 }
 
 impl InEdits {
-    fn tell(self, folder: &mut Folder, rng: &mut Rng) {
+    fn tell(self, folder: &mut LevelDbFolder, rng: &mut Rng) {
         let added: Vec<(usize, usize)> = folder
             .edits
             .iter()
@@ -253,8 +253,8 @@ impl InEdits {
         match self {
             Self::NextTooLow => say(Field::Next(rng.below(folder.next_file))),
             Self::NextHuge => say(Field::Next(u64::MAX - rng.below(3))),
-            Self::LogHigher => say(Field::Log(log + 1 + rng.below(6))),
-            Self::LogLower => say(Field::Log(rng.below(log))),
+            Self::LogHigher => say(Field::WriteAheadLog(log + 1 + rng.below(6))),
+            Self::LogLower => say(Field::WriteAheadLog(rng.below(log))),
             Self::SequenceLower => say(Field::Sequence(rng.below(folder.last_sequence + 1))),
             Self::SequenceHuge => say(Field::Sequence(u64::MAX >> rng.below(9))),
             Self::Previous => say(Field::Previous(rng.below(folder.next_file + 2))),
@@ -276,7 +276,7 @@ impl InEdits {
                 for fields in &mut folder.edits {
                     fields.retain(|field| match field {
                         Field::Next(_) => self != Self::NextMissing,
-                        Field::Log(_) => self != Self::LogMissing,
+                        Field::WriteAheadLog(_) => self != Self::LogMissing,
                         Field::Sequence(_) => self != Self::SequenceMissing,
                         _ => true,
                     });
@@ -286,7 +286,12 @@ impl InEdits {
         }
     }
 
-    fn tell_of_a_table(self, folder: &mut Folder, (edit, field): (usize, usize), rng: &mut Rng) {
+    fn tell_of_a_table(
+        self,
+        folder: &mut LevelDbFolder,
+        (edit, field): (usize, usize),
+        rng: &mut Rng,
+    ) {
         let Field::Added(mut added) = folder.edits[edit][field].clone() else { return };
         let original = added.clone();
         let (level, number) = (added.level, added.number);
@@ -334,7 +339,7 @@ impl InEdits {
 }
 
 impl InBatches {
-    fn tell(self, log: &mut Log, rng: &mut Rng) {
+    fn tell(self, log: &mut WriteAheadLog, rng: &mut Rng) {
         let at = rng.index(log.batches.len());
         let batch = &mut log.batches[at];
         match self {
@@ -343,7 +348,8 @@ impl InBatches {
             }
             Self::Backwards => batch.first = batch.first.saturating_sub(1 + rng.below(40)),
             Self::FromZero => {
-                let empty = Batch { first: 0, count: 0, versions: Vec::new(), more: Vec::new() };
+                let empty =
+                    WriteBatch { first: 0, count: 0, versions: Vec::new(), more: Vec::new() };
                 log.batches.insert(at, empty);
             }
             Self::Huge => batch.first |= 1 << (50 + rng.below(14)),
@@ -368,7 +374,7 @@ impl InBatches {
 }
 
 impl InRecords {
-    fn tell(self, file: &mut LogFile, record: &[u8], rng: &mut Rng) {
+    fn tell(self, file: &mut LogBytes, record: &[u8], rng: &mut Rng) {
         let (head, tail) = record.split_at(record.len() / 2);
         let other = [0, 5, 6, 200][match self {
             Self::KindZero => 0,
@@ -436,7 +442,7 @@ impl InRecords {
 }
 
 impl InFiles {
-    fn tell(self, folder: &mut Folder, rng: &mut Rng) {
+    fn tell(self, folder: &mut LevelDbFolder, rng: &mut Rng) {
         let names: Vec<String> = folder.files.keys().cloned().collect();
         let name = names[rng.index(names.len())].clone();
         let mut of_kind = |ending: &str| {

@@ -1,6 +1,6 @@
 //! [`Oracle`]: Bitcoin Core's LevelDB, which says what it makes of a folder.
 
-use crate::bitcoind::find_program;
+use crate::programs::find_program;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::Path;
@@ -16,7 +16,7 @@ pub struct Oracle {
 
 /// What LevelDB made of a folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct OracleAnswer {
     /// All entries, by going over them.
     pub iterated: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Those that look-ups found, of the keys that were asked for or iterated.
@@ -52,18 +52,18 @@ impl Oracle {
     pub fn make(&mut self, folder: &Path, seed: u64) {
         let answer =
             self.request(&format!("make {}", folder.display()), &[seed.to_string().into()]);
-        assert_eq!(answer, Answer::default(), "seed {seed}");
+        assert_eq!(answer, OracleAnswer::default(), "seed {seed}");
     }
 
     /// Has LevelDB open the folder, which it changes, read all of it and look up these keys, too.
     ///
     /// # Panics
     /// When the program ends.
-    pub fn ask(&mut self, folder: &Path, keys: &[Vec<u8>]) -> Answer {
+    pub fn ask(&mut self, folder: &Path, keys: &[Vec<u8>]) -> OracleAnswer {
         self.request(&folder.display().to_string(), keys)
     }
 
-    fn request(&mut self, what: &str, keys: &[Vec<u8>]) -> Answer {
+    fn request(&mut self, what: &str, keys: &[Vec<u8>]) -> OracleAnswer {
         let mut request = format!("{what}\n{}\n", keys.len());
         for key in keys {
             request.push_str(&hex(key));
@@ -72,7 +72,7 @@ impl Oracle {
         let requests = self.requests.as_mut().unwrap();
         requests.write_all(request.as_bytes()).unwrap();
         requests.flush().unwrap();
-        let (mut answer, mut line) = (Answer::default(), Vec::new());
+        let (mut answer, mut line) = (OracleAnswer::default(), Vec::new());
         loop {
             line.clear();
             assert!(self.answers.read_until(b'\n', &mut line).unwrap() > 0, "the oracle has ended");

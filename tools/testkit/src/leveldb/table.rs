@@ -1,6 +1,6 @@
-//! [`Table`]: a table of versions of keys, and what can be wrong within one.
+//! [`SortedTable`]: a table of versions of keys, and what can be wrong within one.
 
-use super::format::{Block, internal, masked_crc, put_varint};
+use super::format::{TableBlock, internal, masked_crc, put_varint};
 use crate::rng::Rng;
 
 /// So that nothing but deletions and puts of that age is hidden.
@@ -13,14 +13,14 @@ const PROBES: u8 = 6;
 
 /// A put (1) or a deletion (0) of a key.
 #[derive(Clone, Debug)]
-pub(super) struct Version {
+pub(super) struct InternalEntry {
     pub(super) key: Vec<u8>,
     pub(super) sequence: u64,
     pub(super) kind: u8,
     pub(super) value: Vec<u8>,
 }
 
-impl Version {
+impl InternalEntry {
     pub(super) fn internal(&self) -> Vec<u8> {
         internal(&self.key, self.sequence, self.kind)
     }
@@ -45,11 +45,11 @@ pub(super) enum Harm {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Table {
+pub(super) struct SortedTable {
     pub(super) number: u64,
     pub(super) level: u64,
     /// In the order of LevelDB.
-    pub(super) versions: Vec<Version>,
+    pub(super) versions: Vec<InternalEntry>,
     /// Entries in a block.
     pub(super) per_block: usize,
     /// Every so many keys are whole.
@@ -84,7 +84,7 @@ fn seal(out: &mut [u8], (offset, size): Handle) {
     out[offset + size + 1..][..4].copy_from_slice(&sum);
 }
 
-impl Table {
+impl SortedTable {
     pub(super) fn name(&self) -> String {
         format!("{:06}.{}", self.number, self.ending)
     }
@@ -94,7 +94,7 @@ impl Table {
     }
 
     pub(super) fn bytes(&self, rng: &mut Rng) -> Vec<u8> {
-        let mut blocks: Vec<&[Version]> = self.versions.chunks(self.per_block).collect();
+        let mut blocks: Vec<&[InternalEntry]> = self.versions.chunks(self.per_block).collect();
         let mut separators = self.separators(&blocks, rng);
         if self.does(Harm::Separator) {
             let at = rng.index(separators.len());
@@ -110,7 +110,7 @@ impl Table {
         for (at, versions) in blocks.iter().enumerate() {
             let pairs: Vec<_> =
                 versions.iter().map(|it| (it.internal(), it.value.clone())).collect();
-            let mut block = Block::new(&pairs, self.interval);
+            let mut block = TableBlock::new(&pairs, self.interval);
             if at == harmed && self.does(Harm::Restarts) {
                 harm_restarts(&mut block, rng);
             }
@@ -124,9 +124,9 @@ impl Table {
             parts.push(handle);
             further.push((FILTER_NAME.to_vec(), handle_bytes(handle)));
         }
-        let list = put_block(&mut out, &Block::new(&further, 1).bytes());
+        let list = put_block(&mut out, &TableBlock::new(&further, 1).bytes());
         let index = self.index(separators, &handles, rng);
-        let index = put_block(&mut out, &Block::new(&index, 1).bytes());
+        let index = put_block(&mut out, &TableBlock::new(&index, 1).bytes());
         parts.extend([list, index]);
         let (offset, size) = parts[rng.index(parts.len())];
         if self.does(Harm::Bit) && size > 0 {
@@ -144,7 +144,7 @@ impl Table {
     }
 
     /// A key for each block that none of it is above, and all behind it are: as LevelDB does, a short one, or the last.
-    fn separators(&self, blocks: &[&[Version]], rng: &mut Rng) -> Vec<Vec<u8>> {
+    fn separators(&self, blocks: &[&[InternalEntry]], rng: &mut Rng) -> Vec<Vec<u8>> {
         let last = |at: usize| blocks[at].last().unwrap();
         let separator = |at: usize| {
             let next = blocks.get(at + 1).map(|block| &block[0].key);
@@ -197,7 +197,7 @@ impl Table {
     }
 
     /// One filter for the blocks that begin within the same 2 KiB.
-    fn filters(&self, blocks: &[&[Version]], handles: &[Handle], rng: &mut Rng) -> Vec<u8> {
+    fn filters(&self, blocks: &[&[InternalEntry]], handles: &[Handle], rng: &mut Rng) -> Vec<u8> {
         let mut keys: Vec<Vec<&[u8]>> = Vec::new();
         for (block, (offset, _)) in blocks.iter().zip(handles) {
             keys.resize(keys.len().max((offset >> FILTER_BASE_LOG2) + 1), Vec::new());
@@ -288,7 +288,7 @@ fn successor(key: &[u8]) -> Option<Vec<u8>> {
     (same + 1 < key.len()).then(|| [&key[..same], &[key[same] + 1]].concat())
 }
 
-fn harm_restarts(block: &mut Block, rng: &mut Rng) {
+fn harm_restarts(block: &mut TableBlock, rng: &mut Rng) {
     let end = block.entries.len() as u32;
     let at = rng.index(block.restarts.len());
     match rng.below(7) {

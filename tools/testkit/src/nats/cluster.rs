@@ -1,8 +1,8 @@
 //! [`NatsCluster`]: three real servers as one cluster, each of which can be killed and started again.
 
 use super::await_listening;
-use crate::bitcoind::{PATIENCE, POLL_EVERY, find_program};
 use crate::http::get;
+use crate::programs::{PATIENCE, POLL_EVERY, find_program};
 use serde_json::Value;
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
@@ -19,12 +19,12 @@ const PORT_TRIES: usize = 5;
 /// Running servers. Dropping it kills them.
 #[derive(Debug)]
 pub struct NatsCluster {
-    servers: Vec<Server>,
+    servers: Vec<ClusterNode>,
     folder: TempDir,
 }
 
 #[derive(Debug)]
-struct Server {
+struct ClusterNode {
     /// None while it is killed.
     process: Option<Child>,
     client: u16,
@@ -42,7 +42,7 @@ impl NatsCluster {
         for _ in 0..PORT_TRIES {
             let folder = tempfile::Builder::new().prefix("nats").tempdir().unwrap();
             let ports = free_ports::<{ 3 * SERVERS }>();
-            let servers = ports.chunks_exact(3).map(|ports| Server {
+            let servers = ports.chunks_exact(3).map(|ports| ClusterNode {
                 process: None,
                 client: ports[0],
                 route: ports[1],
@@ -63,7 +63,7 @@ impl NatsCluster {
 
     /// Where they are reached, with commas between.
     pub fn urls(&self) -> String {
-        let url = |server: &Server| format!("nats://127.0.0.1:{}", server.client);
+        let url = |server: &ClusterNode| format!("nats://127.0.0.1:{}", server.client);
         self.servers.iter().map(url).collect::<Vec<_>>().join(",")
     }
 

@@ -1,6 +1,6 @@
 //! A coin's bytes, as the chainstate and snapshots hold them (Core `coins.h`, `compressor.cpp`).
 
-use crate::chain::Coin;
+use crate::chain::ModelCoin;
 use bitcoin::Script;
 use bitcoin::secp256k1::PublicKey;
 
@@ -50,7 +50,7 @@ fn is_point(key: &[u8]) -> bool {
 }
 
 /// Height and coinbase mark, amount, script.
-pub fn coin_bytes(coin: &Coin) -> Vec<u8> {
+pub fn coin_bytes(coin: &ModelCoin) -> Vec<u8> {
     [
         varint(u64::from(coin.height) * 2 + u64::from(coin.coinbase)),
         varint(compress_amount(coin.output.value.to_sat())),

@@ -21,7 +21,7 @@ pub fn forest(blocks: &[Block]) -> (u64, Vec<[u8; 32]>) {
 
 /// What a block does to the forest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProvedBlock {
+pub struct BlockProof {
     /// Where the leaves are that it spends, in the order of its inputs.
     pub targets: Vec<u64>,
     /// What else it takes to compute the roots before it.
@@ -38,14 +38,14 @@ pub struct ProvedBlock {
 
 /// What each of these blocks does but the first one, the genesis block: valid ones, of which coinbases may repeat
 /// those of blocks before.
-pub fn proofs(blocks: &[Block]) -> Vec<ProvedBlock> {
+pub fn proofs(blocks: &[Block]) -> Vec<BlockProof> {
     let mut model = Model::new();
     let prove = |(height, block): (u32, &Block)| {
         let (added, spent) = model.leaves_of(height, block);
         let proof = model.forest.prove(&spent).unwrap();
         model.change(&added, &spent);
         let bytes = |nodes: &[BitcoinNodeHash]| nodes.iter().map(|node| **node).collect();
-        ProvedBlock {
+        BlockProof {
             targets: proof.targets,
             hashes: bytes(&proof.hashes),
             spent: bytes(&spent),

@@ -1,7 +1,7 @@
 //! Whole sets: the snapshot file and the two hashes that nodes give for a set.
 
 use super::coin::{coin_bytes, varint};
-use crate::chain::{Coin, UtxoSet};
+use crate::chain::{ModelCoin, UtxoSet};
 use bitcoin::consensus::encode::{VarInt, serialize};
 use bitcoin::hashes::Hash;
 use bitcoin::{BlockHash, OutPoint, Txid};
@@ -17,7 +17,7 @@ pub fn snapshot(magic: [u8; 4], base: BlockHash, coins: &UtxoSet) -> Vec<u8> {
     file.extend(magic);
     file.extend(base.to_byte_array());
     file.extend((coins.len() as u64).to_le_bytes());
-    let mut by_txid: BTreeMap<[u8; 32], Vec<(u32, &Coin)>> = BTreeMap::new();
+    let mut by_txid: BTreeMap<[u8; 32], Vec<(u32, &ModelCoin)>> = BTreeMap::new();
     for (outpoint, coin) in coins {
         by_txid.entry(outpoint.txid.to_byte_array()).or_default().push((outpoint.vout, coin));
     }
@@ -35,7 +35,7 @@ pub fn snapshot(magic: [u8; 4], base: BlockHash, coins: &UtxoSet) -> Vec<u8> {
 }
 
 /// A coin as both hashes take it (Core `kernel/coinstats.cpp`, `TxOutSer`).
-fn hashed_form(outpoint: &OutPoint, coin: &Coin) -> Vec<u8> {
+fn hashed_form(outpoint: &OutPoint, coin: &ModelCoin) -> Vec<u8> {
     let code = coin.height * 2 + u32::from(coin.coinbase);
     [
         outpoint.txid.to_byte_array().to_vec(),

@@ -1,7 +1,7 @@
 //! [`RedisServer`]: one real Redis server that is none of a cluster.
 
 use super::{PATIENCE, answer};
-use crate::bitcoind::{POLL_EVERY, find_program, free_ports};
+use crate::programs::{POLL_EVERY, find_program, free_ports};
 use std::io::{self, BufReader, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Child, Command, Stdio};

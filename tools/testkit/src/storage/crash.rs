@@ -1,6 +1,6 @@
 //! [`CrashStorage`]: stops the world at a sync point and shows what a disk may hold then.
 
-use super::disk::Disk;
+use super::disk::ModelDisk;
 use apus_storage::{Storage, StorageFile};
 use std::collections::BTreeMap;
 use std::io::{self, Cursor, Read, Write};
@@ -16,15 +16,15 @@ pub enum AfterCrash {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    disk: Disk,
+struct CrashedDiskState {
+    disk: ModelDisk,
     syncs: u64,
     crash: Option<(u64, AfterCrash)>,
     /// The disk at the moment of the crash.
-    crashed: Option<Disk>,
+    crashed: Option<ModelDisk>,
 }
 
-impl State {
+impl CrashedDiskState {
     /// Fails when the crash has come and is to be noticed.
     fn check(&self) -> io::Result<()> {
         match (&self.crashed, self.crash) {
@@ -50,7 +50,7 @@ impl State {
 /// A folder in memory that can crash. Clones are the same folder.
 #[derive(Debug, Clone, Default)]
 pub struct CrashStorage {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<CrashedDiskState>>,
 }
 
 impl CrashStorage {
@@ -61,7 +61,8 @@ impl CrashStorage {
 
     /// A folder that holds these files, all durable.
     pub fn holding(files: BTreeMap<String, Vec<u8>>) -> Self {
-        let state = State { disk: Disk::holding(files), ..State::default() };
+        let state =
+            CrashedDiskState { disk: ModelDisk::holding(files), ..CrashedDiskState::default() };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
@@ -99,7 +100,7 @@ impl CrashStorage {
         Self::holding(state.crashed.as_ref().unwrap_or(&state.disk).after_crash(seed))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, CrashedDiskState> {
         self.state.lock().expect("no test panics while it holds the disk")
     }
 }

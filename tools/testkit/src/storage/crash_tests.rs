@@ -230,39 +230,39 @@ fn reads_start_where_they_are_told() {
 
 /// A step of a program.
 #[derive(Debug, Clone)]
-enum Step {
+enum CrashTestStep {
     Put(u8, Vec<u8>, bool),
     Rename(u8, u8),
     Remove(u8),
     SyncNames,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = CrashTestStep> {
     let name = || 0u8..4;
     prop_oneof![
         4 => (name(), prop::collection::vec(any::<u8>(), 0..1_200), any::<bool>())
-            .prop_map(|(name, bytes, sync)| Step::Put(name, bytes, sync)),
-        2 => (name(), name()).prop_map(|(from, to)| Step::Rename(from, to)),
-        1 => name().prop_map(Step::Remove),
-        1 => Just(Step::SyncNames),
+            .prop_map(|(name, bytes, sync)| CrashTestStep::Put(name, bytes, sync)),
+        2 => (name(), name()).prop_map(|(from, to)| CrashTestStep::Rename(from, to)),
+        1 => name().prop_map(CrashTestStep::Remove),
+        1 => Just(CrashTestStep::SyncNames),
     ]
 }
 
-fn run(storage: &dyn Storage, step: &Step) {
+fn run(storage: &dyn Storage, step: &CrashTestStep) {
     match step {
-        Step::Put(name, bytes, sync) => {
+        CrashTestStep::Put(name, bytes, sync) => {
             let mut file = storage.create(&name.to_string()).unwrap();
             file.write_all(bytes).unwrap();
             if *sync {
                 file.sync().unwrap();
             }
         }
-        Step::Rename(from, to) => {
+        CrashTestStep::Rename(from, to) => {
             // Fails where there is no such file, in both alike.
             let _ = storage.rename(&from.to_string(), &to.to_string());
         }
-        Step::Remove(name) => storage.remove(&name.to_string()).unwrap(),
-        Step::SyncNames => storage.sync_names().unwrap(),
+        CrashTestStep::Remove(name) => storage.remove(&name.to_string()).unwrap(),
+        CrashTestStep::SyncNames => storage.sync_names().unwrap(),
     }
 }
 
@@ -294,7 +294,7 @@ proptest! {
         let storage = CrashStorage::new();
         for step in &steps {
             match step {
-                Step::Put(name, bytes, _) => run(&storage, &Step::Put(*name, bytes.clone(), true)),
+                CrashTestStep::Put(name, bytes, _) => run(&storage, &CrashTestStep::Put(*name, bytes.clone(), true)),
                 other => run(&storage, other),
             }
         }

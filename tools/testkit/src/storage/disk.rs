@@ -1,4 +1,4 @@
-//! [`Disk`]: what a program sees, what is durable, and what may be left after a crash.
+//! [`ModelDisk`]: what a program sees, what is durable, and what may be left after a crash.
 //!
 //! Files are numbered; names point to numbers, as directory entries do to inodes. The invariant:
 //! `durable` and `names_durable` change at sync points only.
@@ -22,7 +22,7 @@ pub(super) struct File {
 
 /// A change of names that is not durable yet. Numbers are those of files.
 #[derive(Debug, Clone)]
-enum Change {
+enum NameChange {
     Point { name: String, file: usize },
     Rename { from: String, to: String, file: usize },
     Remove { name: String },
@@ -30,14 +30,14 @@ enum Change {
 
 /// A whole folder.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Disk {
+pub(super) struct ModelDisk {
     files: Vec<File>,
     names: BTreeMap<String, usize>,
     names_durable: BTreeMap<String, usize>,
-    changes: Vec<Change>,
+    changes: Vec<NameChange>,
 }
 
-impl Disk {
+impl ModelDisk {
     /// A disk that holds these files, all durable.
     pub(super) fn holding(files: BTreeMap<String, Vec<u8>>) -> Self {
         let mut disk = Self::default();
@@ -60,7 +60,7 @@ impl Disk {
         let file = self.files.len();
         self.files.push(File::default());
         self.names.insert(name.to_owned(), file);
-        self.changes.push(Change::Point { name: name.to_owned(), file });
+        self.changes.push(NameChange::Point { name: name.to_owned(), file });
         file
     }
 
@@ -86,13 +86,13 @@ impl Disk {
         }
         self.names.remove(from);
         self.names.insert(to.to_owned(), file);
-        self.changes.push(Change::Rename { from: from.to_owned(), to: to.to_owned(), file });
+        self.changes.push(NameChange::Rename { from: from.to_owned(), to: to.to_owned(), file });
         true
     }
 
     pub(super) fn remove(&mut self, name: &str) {
         if self.names.remove(name).is_some() {
-            self.changes.push(Change::Remove { name: name.to_owned() });
+            self.changes.push(NameChange::Remove { name: name.to_owned() });
         }
     }
 
@@ -157,17 +157,17 @@ impl Disk {
                 continue;
             }
             match change {
-                Change::Point { name, file } => {
+                NameChange::Point { name, file } => {
                     names.insert(name.clone(), *file);
                 }
-                Change::Rename { from, to, file } => {
+                NameChange::Rename { from, to, file } => {
                     // The target is the old file or the new one, but the old name may linger.
                     names.insert(to.clone(), *file);
                     if names.get(from) == Some(file) && !(any && rng.one_in(3)) {
                         names.remove(from);
                     }
                 }
-                Change::Remove { name } => {
+                NameChange::Remove { name } => {
                     names.remove(name);
                 }
             }

@@ -43,7 +43,7 @@ enum When {
 }
 
 #[derive(Debug)]
-struct Fault {
+struct PlannedFault {
     operation: Operation,
     when: When,
     kind: io::ErrorKind,
@@ -51,14 +51,14 @@ struct Fault {
 }
 
 #[derive(Debug)]
-struct Plan {
-    faults: Vec<Fault>,
+struct FaultPlan {
+    faults: Vec<PlannedFault>,
     calls: u64,
     failed: u64,
     bytes_max: usize,
 }
 
-impl Plan {
+impl FaultPlan {
     fn call(&mut self, operation: Operation) -> io::Result<()> {
         self.calls += 1;
         let mut verdict = Ok(());
@@ -85,13 +85,13 @@ impl Plan {
 #[derive(Clone)]
 pub struct FaultStorage {
     inner: Arc<dyn Storage>,
-    plan: Arc<Mutex<Plan>>,
+    plan: Arc<Mutex<FaultPlan>>,
 }
 
 impl FaultStorage {
     /// A storage that does not fail yet.
     pub fn new(inner: impl Storage + 'static) -> Self {
-        let plan = Plan { faults: Vec::new(), calls: 0, failed: 0, bytes_max: usize::MAX };
+        let plan = FaultPlan { faults: Vec::new(), calls: 0, failed: 0, bytes_max: usize::MAX };
         Self { inner: Arc::new(inner), plan: Arc::new(Mutex::new(plan)) }
     }
 
@@ -133,7 +133,7 @@ impl FaultStorage {
     }
 
     fn add(&self, operation: Operation, when: When, kind: io::ErrorKind) -> &Self {
-        self.locked(|plan| plan.faults.push(Fault { operation, when, kind, seen: 0 }));
+        self.locked(|plan| plan.faults.push(PlannedFault { operation, when, kind, seen: 0 }));
         self
     }
 
@@ -141,7 +141,7 @@ impl FaultStorage {
         self.locked(|plan| plan.call(operation))
     }
 
-    fn locked<T>(&self, act: impl FnOnce(&mut Plan) -> T) -> T {
+    fn locked<T>(&self, act: impl FnOnce(&mut FaultPlan) -> T) -> T {
         act(&mut self.plan.lock().expect("no test panics while it holds the plan"))
     }
 }

@@ -3,10 +3,10 @@
 //! Where the program finds nothing wrong the node starts, and has the coins that the blocks leave, by going
 //! over all and by asking for each. Where nothing is wrong the program says so.
 
-use crate::database;
+use crate::handover::database;
 use crate::lived::{CHAIN, Lived, chain_dir};
 use apus_testkit::bitcoind::Bitcoind;
-use apus_testkit::leveldb::{Folder, Lie, Write};
+use apus_testkit::leveldb::{LevelDbFolder, Lie, Write};
 use apus_testkit::rng::Rng;
 use serde_json::json;
 use std::fs;
@@ -49,7 +49,7 @@ fn case(lived: &Lived, entries: &database::Entries, seed: u64, counts: &mut Coun
     let mut rng = Rng::new(seed);
     // Most lies are found: more of those that may not be, so that nodes have something to judge.
     let lies: Vec<Lie> = (0..u64::from(rng.below(10) < 7)).map(|_| Lie::any(&mut rng)).collect();
-    let folder = Folder::new(&history(entries, &mut rng), &lies, &mut rng);
+    let folder = LevelDbFolder::new(&history(entries, &mut rng), &lies, &mut rng);
     let desk = &lived.desk;
     let dir = chain_dir(&desk.path("node")).join("chainstate");
     fs::remove_dir_all(&dir).unwrap();

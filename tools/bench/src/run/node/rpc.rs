@@ -2,7 +2,7 @@
 
 use crate::run::error::RunError;
 use crate::run::report::SetResult;
-use apus_rig::rpc::Rpc;
+use apus_testkit::rpc::Rpc;
 use serde_json::{Value, json};
 use std::time::Duration;
 

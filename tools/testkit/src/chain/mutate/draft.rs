@@ -14,7 +14,7 @@ const SHAPE: Shape = Shape { transactions_max: 4, inputs_max: 3, outputs_max: 4 
 
 /// A block's parts before it is put together.
 #[derive(Debug, Default)]
-pub(super) struct Draft {
+pub(super) struct BlockDraft {
     /// All transactions but the coinbase.
     pub(super) transactions: Vec<Transaction>,
     /// What the coinbase pays above the subsidy and the fees.
@@ -66,30 +66,30 @@ impl Mutator {
     }
 
     /// Valid transactions for the next block.
-    pub(super) fn draft(&mut self) -> Draft {
+    pub(super) fn draft(&mut self) -> BlockDraft {
         let (transactions, _) = self.chain.random_transactions(SHAPE);
         let commitment = match self.rng.one_in(3) {
             true => Commitment::Always,
             false => Commitment::WhenNeeded,
         };
-        Draft { transactions, commitment, ..Draft::default() }
+        BlockDraft { transactions, commitment, ..BlockDraft::default() }
     }
 
     /// Puts the block together: its coinbase takes all that it may.
-    pub(super) fn finish(&mut self, draft: Draft) -> Block {
+    pub(super) fn finish(&mut self, draft: BlockDraft) -> Block {
         let outputs = self.reward_outputs(&draft);
         self.finish_with(draft, outputs)
     }
 
     /// What the coinbase pays, in one or more outputs.
-    pub(super) fn reward_outputs(&mut self, draft: &Draft) -> Vec<TxOut> {
+    pub(super) fn reward_outputs(&mut self, draft: &BlockDraft) -> Vec<TxOut> {
         let reward = ChainBuilder::subsidy(self.height()) + self.fees(draft);
         let reward = reward.checked_add_signed(draft.reward_more).unwrap_or_default();
         self.chain.random_outputs(reward, 3)
     }
 
     /// Puts the block together with what the coinbase is to pay.
-    pub(super) fn finish_with(&mut self, draft: Draft, outputs: Vec<TxOut>) -> Block {
+    pub(super) fn finish_with(&mut self, draft: BlockDraft, outputs: Vec<TxOut>) -> Block {
         let parent = self.chain.block(self.chain.tip()).header.time;
         let time =
             draft.time.unwrap_or_else(|| parent.saturating_add(self.rng.between(1, 900) as u32));
@@ -104,7 +104,7 @@ impl Mutator {
     }
 
     /// The draft's transactions pay this much more than they spend.
-    fn fees(&self, draft: &Draft) -> u64 {
+    fn fees(&self, draft: &BlockDraft) -> u64 {
         let mut made = HashMap::new();
         let mut fees = 0_i128;
         for tx in &draft.transactions {
@@ -122,7 +122,7 @@ impl Mutator {
     }
 
     /// The outputs that a transaction of the draft spends.
-    pub(super) fn spent_by(&self, draft: &Draft, index: usize) -> Vec<Named> {
+    pub(super) fn spent_by(&self, draft: &BlockDraft, index: usize) -> Vec<Named> {
         let made: HashMap<OutPoint, TxOut> =
             draft.transactions[..index].iter().flat_map(coins_of).collect();
         let inputs = draft.transactions[index].input.iter().map(|input| input.previous_output);
@@ -135,13 +135,13 @@ impl Mutator {
     }
 
     /// Signs a transaction of the draft again.
-    pub(super) fn resign(&self, draft: &mut Draft, index: usize) {
+    pub(super) fn resign(&self, draft: &mut BlockDraft, index: usize) {
         let spent = self.spent_by(draft, index);
         self.chain.sign(&mut draft.transactions[index], &spent);
     }
 
     /// Adds a plain transaction that nothing in the draft spends.
-    pub(super) fn leaf(&mut self, draft: &mut Draft) -> Option<usize> {
+    pub(super) fn leaf(&mut self, draft: &mut BlockDraft) -> Option<usize> {
         let coin = self.coin(draft, 10_000)?;
         let tx = self.spend(&coin);
         draft.transactions.push(tx);
@@ -149,14 +149,14 @@ impl Mutator {
     }
 
     /// A coin of the tip with at least so much that may be spent and that the draft leaves alone.
-    pub(super) fn coin(&mut self, draft: &Draft, satoshi_min: u64) -> Option<Named> {
+    pub(super) fn coin(&mut self, draft: &BlockDraft, satoshi_min: u64) -> Option<Named> {
         self.coin_where(draft, |_, output| output.value.to_sat() >= satoshi_min)
     }
 
     /// As [`coin`](Self::coin), one that `wanted` says yes to.
     pub(super) fn coin_where(
         &mut self,
-        draft: &Draft,
+        draft: &BlockDraft,
         wanted: impl Fn(&Self, &TxOut) -> bool,
     ) -> Option<Named> {
         let used: HashSet<OutPoint> = draft
@@ -196,7 +196,11 @@ impl Mutator {
     }
 
     /// Makes a coin with this script in the draft.
-    pub(super) fn fund(&mut self, draft: &mut Draft, script_pubkey: ScriptBuf) -> Option<Named> {
+    pub(super) fn fund(
+        &mut self,
+        draft: &mut BlockDraft,
+        script_pubkey: ScriptBuf,
+    ) -> Option<Named> {
         let coin = self.coin(draft, 100_000)?;
         let value = coin.1.value.to_sat();
         let part = self.rng.between(10_000, value - 10_000);
@@ -211,7 +215,7 @@ impl Mutator {
     }
 
     /// A coin of a kind: of an earlier block if there is one and by turns, or made in the draft.
-    pub(super) fn coin_of(&mut self, draft: &mut Draft, kind: ScriptKind) -> Option<Named> {
+    pub(super) fn coin_of(&mut self, draft: &mut BlockDraft, kind: ScriptKind) -> Option<Named> {
         if self.rng.one_in(2) {
             let is_kind = |this: &Self, output: &TxOut| {
                 this.chain.wallet.kind(&output.script_pubkey) == Some(kind)

@@ -1,6 +1,6 @@
 //! The header, and the bytes around the block.
 
-use super::draft::{Draft, raw_of};
+use super::draft::{BlockDraft, raw_of};
 use super::{Mutation, Mutator, mutation};
 use crate::chain::mine;
 use bitcoin::block::Version;
@@ -11,7 +11,7 @@ pub(super) const MUTATIONS: &[Mutation] = &[
     mutation("time as the median of the past", |this| this.time_above_median(0)),
     mutation("time one second above the median", |this| this.time_above_median(1)),
     mutation("time far in the future", |this| {
-        let draft = Draft { time: Some(u32::MAX), ..this.draft() };
+        let draft = BlockDraft { time: Some(u32::MAX), ..this.draft() };
         this.done(draft)
     }),
     mutation("version 0", |this| this.version(0)),
@@ -73,7 +73,7 @@ impl Mutator {
     fn time_above_median(&mut self, seconds: u32) -> Option<Vec<u8>> {
         let median = self.chain.median_time_past(self.chain.tip());
         // Sequence locks by time look at the median before, which the header does not move.
-        let draft = Draft { time: Some(median.saturating_add(seconds)), ..self.draft() };
+        let draft = BlockDraft { time: Some(median.saturating_add(seconds)), ..self.draft() };
         self.done(draft)
     }
 

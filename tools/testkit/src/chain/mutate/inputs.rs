@@ -1,6 +1,6 @@
 //! Which coins are spent, when, and how often; and transactions in the wrong place or number.
 
-use super::draft::{Draft, raw_of, recommit};
+use super::draft::{BlockDraft, raw_of, recommit};
 use super::{Mutation, Mutator, mutation};
 use crate::chain::model::is_unspendable;
 use bitcoin::hashes::Hash;
@@ -12,7 +12,7 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         this.input_is(OutPoint { txid, vout: 0 })
     }),
     mutation("input of an output that is not there", |this| {
-        let coin = this.coin(&Draft::default(), 0)?;
+        let coin = this.coin(&BlockDraft::default(), 0)?;
         this.input_is(OutPoint { txid: coin.0.txid, vout: 100 + coin.0.vout })
     }),
     mutation("input that was spent before", |this| {
@@ -72,7 +72,7 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         let repeated = this.earlier_transaction()?;
         let mut draft = this.draft();
         draft.transactions.insert(0, repeated);
-        let draft_only = Draft::default();
+        let draft_only = BlockDraft::default();
         let reward = this.reward_outputs(&draft_only);
         Some(raw_of(&this.finish_with(draft, reward)))
     }),
@@ -114,13 +114,13 @@ pub(super) const MUTATIONS: &[Mutation] = &[
         Some(raw_of(&block))
     }),
     mutation("no transactions", |this| {
-        let mut block = this.finish(Draft::default());
+        let mut block = this.finish(BlockDraft::default());
         block.txdata.clear();
         block.header.merkle_root = bitcoin::TxMerkleNode::all_zeros();
         crate::chain::mine(&mut block);
         Some(raw_of(&block))
     }),
-    mutation("coinbase alone", |this| this.done(Draft::default())),
+    mutation("coinbase alone", |this| this.done(BlockDraft::default())),
     mutation("any transaction version", |this| {
         let version = this.rng.next_u64() as i32;
         let mut draft = this.draft();
@@ -133,7 +133,7 @@ pub(super) const MUTATIONS: &[Mutation] = &[
 
 impl Mutator {
     /// Puts the block together, in bytes.
-    pub(super) fn done(&mut self, draft: Draft) -> Option<Vec<u8>> {
+    pub(super) fn done(&mut self, draft: BlockDraft) -> Option<Vec<u8>> {
         Some(raw_of(&self.finish(draft)))
     }
 
@@ -164,7 +164,7 @@ impl Mutator {
     }
 
     /// A draft whose last transaction spends the one before.
-    fn chained(&mut self) -> Option<Draft> {
+    fn chained(&mut self) -> Option<BlockDraft> {
         let mut draft = self.draft();
         let coin = self.fund(&mut draft, vec![0x51].into())?;
         let tx = self.spend(&coin);

@@ -1,6 +1,6 @@
 //! The limits of a block: signature operations and weight, reached and passed by the least amount.
 
-use super::draft::{Draft, raw_of, recommit, sat, script};
+use super::draft::{BlockDraft, raw_of, recommit, sat, script};
 use super::scripts::{Wrap, unlock};
 use super::{Mutation, Mutator, mutation};
 use crate::chain::{Commitment, ScriptKind};
@@ -40,7 +40,7 @@ fn idle_checks(count: usize) -> ScriptBuf {
 impl Mutator {
     /// A block of a cost as close to the limit as `more` says, part of it of one form.
     fn sigops(&mut self, part: Option<Wrap>, more: usize) -> Option<Vec<u8>> {
-        let mut draft = Draft::default();
+        let mut draft = BlockDraft::default();
         if let Some(how) = part {
             // The cost of all is a multiple of four and `more`, and so is the rest.
             let count = self.rng.between(1, 45) as usize * 4 + more % 4;
@@ -61,7 +61,7 @@ impl Mutator {
         Some(raw_of(&self.finish_with(draft, outputs)))
     }
 
-    fn sigops_cost(&self, draft: &Draft) -> usize {
+    fn sigops_cost(&self, draft: &BlockDraft) -> usize {
         let spent = |index| {
             let coins = self.spent_by(draft, index);
             move |outpoint: &bitcoin::OutPoint| {

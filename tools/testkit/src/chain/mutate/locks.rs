@@ -1,6 +1,6 @@
 //! Lock times, absolute and relative, of transactions and in scripts, met and missed by one.
 
-use super::draft::{Draft, raw_of, sat, script};
+use super::draft::{BlockDraft, raw_of, sat, script};
 use super::scripts::{Wrap, unlock};
 use super::{Mutation, Mutator, Named, mutation};
 use bitcoin::absolute::LockTime;
@@ -170,7 +170,7 @@ impl Mutator {
         let index = (!all.is_empty()).then(|| self.rng.index(all.len()))?;
         let Planted { how, inner, blocks, coin } = &all[index];
         let said = u32::try_from(i64::from(*blocks) + more).ok()?;
-        let mut draft: Draft = self.draft();
+        let mut draft: BlockDraft = self.draft();
         let mut tx = self.bare_spend(coin);
         tx.version = transaction::Version(version);
         tx.input[0].sequence = Sequence(said);

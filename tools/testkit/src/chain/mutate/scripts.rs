@@ -1,6 +1,6 @@
 //! Scripts and what unlocks them: hashes that don't match, taproot's trees, limits of a script.
 
-use super::draft::{Draft, script};
+use super::draft::{BlockDraft, script};
 use super::{Mutation, Mutator, mutation};
 use crate::chain::ScriptKind;
 use bitcoin::opcodes::all as op;
@@ -227,7 +227,7 @@ impl Mutator {
 
     fn unlock_in(
         &mut self,
-        draft: &mut Draft,
+        draft: &mut BlockDraft,
         how: Wrap,
         inner: &ScriptBuf,
         unlock: impl FnOnce(Wrap) -> (ScriptBuf, Witness),

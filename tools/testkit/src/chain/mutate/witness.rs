@@ -83,7 +83,7 @@ pub(super) const MUTATIONS: &[Mutation] = &[
     mutation("coinbase has a witness, nothing commits", |this| {
         let mut draft = this.draft();
         draft.transactions.retain(|tx| !has_witness(tx));
-        let mut block = this.finish_with(super::draft::Draft::default(), vec![]);
+        let mut block = this.finish_with(super::draft::BlockDraft::default(), vec![]);
         draft.commitment = Commitment::Never;
         block.txdata[0].output =
             vec![TxOut { value: bitcoin::Amount::ZERO, script_pubkey: script([0x51]) }];

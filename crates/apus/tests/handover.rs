@@ -8,13 +8,8 @@
 //! [`kills`] ends runs at any moment. `invalid` is about blocks that a node stored and refused, `verify` about what a node believes, `lies` about what its index says.
 //! [`soak`] has nodes live on every kind of folder for as long as wanted.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a failure here is a failed test")]
-
 mod absent;
 mod database;
-#[allow(dead_code, reason = "other tests of the program use the rest")]
-#[path = "../cli/desk.rs"]
-mod desk;
 mod elsewhere;
 #[cfg(feature = "kernel")]
 mod invalid;
@@ -23,7 +18,6 @@ mod kills;
 mod last;
 #[cfg(feature = "kernel")]
 mod lies;
-mod lived;
 #[cfg(feature = "kernel")]
 mod own_signet;
 mod refusals;

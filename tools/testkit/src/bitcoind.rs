@@ -5,18 +5,24 @@
 //! dropped, killed. Nothing here decides what is right: it only asks.
 
 mod calls;
-mod find;
 mod node;
 
-pub use apus_rig::rpc::RpcError;
+pub use crate::rpc::RpcError;
 pub use calls::{OP_TRUE_DESCRIPTOR, TxOutSetInfo};
-pub use find::find;
-pub(crate) use find::find_program;
 pub use node::{Bitcoind, NodeFolder};
-pub(crate) use node::{PATIENCE, POLL_EVERY, free_ports};
 
-use apus_rig::rpc::Rpc;
+use crate::programs::find_program;
+use crate::rpc::Rpc;
+use std::path::PathBuf;
 use std::time::Duration;
+
+/// The bitcoind to run.
+///
+/// # Panics
+/// When there is none, saying how to get one.
+pub fn find() -> PathBuf {
+    find_program("bitcoind")
+}
 
 /// How to reach a node on this machine. It is waited for longer than any call that a test makes should
 /// take, on a slow and busy machine, and may answer many times as much as a whole block in hex.

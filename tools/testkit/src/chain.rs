@@ -14,7 +14,7 @@ mod random;
 mod wallet;
 
 pub use builder::{BlockPlan, ChainBuilder, Commitment, coins_of, commit_witness, mine, seal};
-pub use model::{Coin, UtxoSet, apply_block, hints, is_unspendable, utxo_set};
+pub use model::{ModelCoin, UtxoSet, apply_block, hints, is_unspendable, utxo_set};
 pub use mutate::{Case, Mutation, Mutator, raw_of};
 pub use random::Shape;
 pub use wallet::{ScriptKind, Wallet};

@@ -4,8 +4,6 @@
 //! Everything that judges blocks needs an interpreter for scripts, so it is tested where the build
 //! has one.
 
-#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
-
 mod usage;
 
 #[cfg(feature = "kernel")]

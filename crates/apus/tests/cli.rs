@@ -4,12 +4,6 @@
 //! no file of the user's changes, a failure leaves nothing under an output's name, success leaves
 //! nothing but outputs, and there is never a panic.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a failure here is a failed test")]
-
-#[path = "../../../sync/tests/laws/utreexo/bridge.rs"]
-#[allow(dead_code, reason = "the tests of the engine use all of it")]
-mod bridge;
-
 mod anchored;
 mod bad_blocks;
 mod bad_hints;
@@ -19,8 +13,6 @@ mod caches;
 #[cfg(feature = "remote-coins")]
 mod coins;
 mod convert;
-#[allow(dead_code, reason = "other tests use the rest")]
-mod desk;
 mod few_files;
 mod fixtures;
 mod folders;
@@ -30,7 +22,6 @@ mod memory;
 mod pipes;
 mod plan;
 mod plot;
-mod proof_files;
 mod proofs;
 mod resume;
 mod shared;

@@ -1,18 +1,20 @@
-//! Where the node to run is: the environment, `PATH`, or what its script in `scripts/` fetched.
+//! Programs that tests start: where they are, waiting until one listens, signals to one.
 
 use std::env;
 use std::ffi::OsString;
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
-/// The bitcoind to run: `BITCOIND_EXE`, else the one on `PATH`, else the repository's own.
-///
-/// # Panics
-/// When there is none, saying how to get one.
-pub fn find() -> PathBuf {
-    find_program("bitcoind")
-}
+/// How long a program may take to start or to stop, on a slow and busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const POLL_EVERY: Duration = Duration::from_millis(20);
 
-/// The program of this name to run, likewise.
+/// The program of this name to run: the one that its variable names (`BITCOIND_EXE`), else the one on `PATH`, else what
+/// its script in `scripts/` fetched.
 ///
 /// # Panics
 /// When there is none, saying how to get one.
@@ -55,10 +57,53 @@ fn choose(
     })
 }
 
+/// Waits until a server `listens`, by what it has `said` so far in its file or otherwise. One that does not within our
+/// patience is killed.
+pub(crate) fn await_ready(
+    process: &mut Child,
+    said: &Path,
+    listens: impl Fn(&str) -> bool,
+) -> Result<(), String> {
+    let deadline = Instant::now() + PATIENCE;
+    let tail = || fs::read_to_string(said).unwrap_or_default();
+    while !listens(&tail()) {
+        if let Ok(Some(status)) = process.try_wait() {
+            return Err(format!("it ended with {status}: {}", tail()));
+        }
+        if Instant::now() > deadline {
+            let _ = process.kill();
+            let _ = process.wait();
+            return Err(format!("it does not listen within {PATIENCE:?}: {}", tail()));
+        }
+        sleep(POLL_EVERY);
+    }
+    Ok(())
+}
+
+/// Ports that no program listens on right now.
+pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
+    let listeners =
+        [(); N].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port"));
+    listeners.map(|listener| listener.local_addr().expect("it is bound").port())
+}
+
+/// The processes that a process started.
+pub(crate) fn children_of(process: u32) -> Vec<u32> {
+    let listed = fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
+    let listed = listed.unwrap_or_default();
+    listed.split_whitespace().map(|child| child.parse().unwrap()).collect()
+}
+
+/// Sends a signal to a process that may be gone.
+pub(crate) fn signal(process: u32, name: &str) {
+    let mut command = Command::new("kill");
+    command.args([format!("-{name}"), process.to_string()]);
+    let _ = command.stderr(Stdio::null()).status();
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
 
     #[test]
     fn named_first_then_path_then_fetched_then_a_clear_message() {

@@ -9,7 +9,7 @@ mod hints;
 mod set;
 
 pub use coin::{coin_bytes, compress_amount, varint};
-pub use forest::{ProvedBlock, forest, proofs};
+pub use forest::{BlockProof, forest, proofs};
 pub use hints::{BitOrder, hints_file, read_hints_file};
 pub use set::{hash_serialized_3, muhash, snapshot};
 

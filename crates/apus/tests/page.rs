@@ -2,25 +2,16 @@
 //!
 //! With APUS_PICTURES in the environment, the folder that it names gets pictures of the page, for a person to look at.
 
-#![cfg(feature = "web")]
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a failure here is a failed test")]
-
 mod access;
-#[allow(dead_code, reason = "other tests of the program use the rest")]
-#[path = "../cli/desk.rs"]
-mod desk;
 mod ended;
 mod failed;
 mod live;
-#[allow(dead_code, reason = "other tests of the program use the rest")]
-#[path = "../handover/lived.rs"]
-mod lived;
 mod metrics;
 
+use crate::desk::{Desk, Running};
+use crate::lived::Lived;
 use apus_testkit::bitcoind::Bitcoind;
 use apus_testkit::chromium::{Chromium, Screen};
-use desk::{Desk, Running};
-use lived::Lived;
 use std::net::TcpListener;
 use std::path::PathBuf;
 

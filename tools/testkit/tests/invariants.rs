@@ -1,0 +1,251 @@
+//! What must hold of the tree and no tool holds: which way arrows point, between crates and between modules; which crates
+//! do no I/O; where `unsafe` may stand; that links lead somewhere.
+//! The lints in `Cargo.toml` and `clippy.toml` hold the rest. This finds slips, not malice.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The crates from the bottom up, but for the testkit. Those of one line don't know each other.
+const LAYERS: [&[&str]; 8] = [
+    &["apus-hash", "apus-storage", "apus-web"],
+    &["apus-chain"],
+    &["apus-utreexo"],
+    &["apus-datadir", "apus-engine", "apus-p2p"],
+    &["apus-sync"],
+    &["apus-cluster", "apus-coins", "apus-plot"],
+    &["apus-bench"],
+    &["apus"],
+];
+const TESTKIT: &str = "apus-testkit";
+
+/// Parts of `std` that reach beyond the bytes handed in.
+const IMPURE: [&str; 7] = ["fs", "io", "net", "os", "process", "thread", "time"];
+
+/// Where `unsafe` may stand: kernels, what glibc is told of memory, calls of Core's interpreter, and here.
+const UNSAFE: [&str; 4] = [
+    "crates/hash/src/",
+    "crates/apus/src/allocator.rs",
+    "crates/engine/src/script/verify.rs",
+    "tools/testkit/tests/invariants.rs",
+];
+
+fn root() -> PathBuf {
+    fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).unwrap()
+}
+
+fn said(command: &mut Command) -> Vec<u8> {
+    let output = command.current_dir(root()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+/// Every text that git knows, by its path from the root, but for data.
+fn tree() -> BTreeMap<String, String> {
+    let paths = String::from_utf8(said(Command::new("git").arg("ls-files"))).unwrap();
+    let read = |path: &str| Some((path.to_owned(), fs::read_to_string(root().join(path)).ok()?));
+    let is_data = |path: &&str| path.starts_with("fixtures/") && !path.ends_with(".md");
+    paths.lines().filter(|path| !is_data(path)).filter_map(read).collect()
+}
+
+fn is_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c| !is_word(c))
+}
+
+/// Lines of code with their numbers, without the modules that only tests compile.
+fn product_code(text: &str) -> Vec<(usize, &str)> {
+    let (mut kept, mut test_next, mut inside) = (Vec::new(), false, None);
+    for (number, line) in (1..).zip(text.lines()) {
+        let (code, indent) = (line.trim_start(), line.len() - line.trim_start().len());
+        if let Some(depth) = inside {
+            inside = (code != "}" || indent != depth).then_some(depth);
+        } else if code == "#[cfg(test)]" {
+            test_next = true;
+        } else if test_next && !code.starts_with("#[") {
+            test_next = false;
+            inside = line.ends_with('{').then_some(indent);
+        } else if !test_next && !code.starts_with("//") {
+            kept.push((number, line));
+        }
+    }
+    kept
+}
+
+/// Where modules are that only tests compile: `#[cfg(test)] mod name;` means `name.rs`, and the folder `name`.
+fn test_modules(path: &str, text: &str) -> Vec<String> {
+    let path = Path::new(path);
+    let folder = path.parent().unwrap();
+    let home = match path.file_stem().unwrap().to_str().unwrap() {
+        "lib" | "main" | "mod" => folder.to_owned(),
+        stem => folder.join(stem),
+    };
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let tests = lines.windows(2).filter(|pair| pair[0] == "#[cfg(test)]");
+    let names = tests.filter_map(|pair| pair[1].split_once("mod ")?.1.strip_suffix(';'));
+    names.map(|name| home.join(name).display().to_string()).collect()
+}
+
+/// The sources under a folder that are compiled without tests, by their paths from there.
+fn products<'a>(tree: &'a BTreeMap<String, String>, src: &str) -> Vec<(&'a str, &'a str)> {
+    let sources = || tree.iter().filter(|(path, _)| path.starts_with(src) && path.ends_with(".rs"));
+    let tests: Vec<_> = sources().flat_map(|(path, text)| test_modules(path, text)).collect();
+    let is_test = |path: &str| {
+        let mut rest = tests.iter().filter_map(|module| path.strip_prefix(module.as_str()));
+        rest.any(|rest| rest == ".rs" || rest.starts_with('/'))
+    };
+    let products = sources().filter(|(path, _)| !is_test(path));
+    let products: Vec<_> = products.map(|(path, text)| (&path[src.len()..], &**text)).collect();
+    assert!(!products.is_empty(), "there is nothing in {src}");
+    products
+}
+
+fn code(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter(|line| !line.trim_start().starts_with("//"))
+}
+
+#[test]
+fn chain_and_hash_are_pure() {
+    let tree = tree();
+    for src in ["crates/chain/src/", "crates/hash/src/"] {
+        for (path, text) in products(&tree, src) {
+            for (number, line) in product_code(text) {
+                let reaches = words(line).any(|word| IMPURE.contains(&word));
+                let reaches = reaches && line.contains("std::");
+                assert!(!reaches, "{src}{path}:{number}: I/O in a crate without any");
+            }
+        }
+    }
+}
+
+#[test]
+fn unsafe_stands_where_it_may() {
+    let has = |line: &str| words(line).any(|word| ["unsafe", "unsafe_code"].contains(&word));
+    for (path, text) in tree().iter().filter(|(path, _)| path.ends_with(".rs")) {
+        let allowed = UNSAFE.iter().any(|place| path.starts_with(place));
+        assert!(allowed || !code(text).any(has), "{path} has unsafe code");
+    }
+}
+
+/// What reads a database back would find no mistake of code that it shares with the writer.
+#[test]
+fn what_reads_back_shares_nothing_with_what_writes() {
+    let tree = tree();
+    let readers = || tree.iter().filter(|(path, _)| path.starts_with("crates/datadir/src/foreign"));
+    assert!(readers().count() > 5, "the rule looks at nothing");
+    for (path, text) in readers() {
+        let shares = |line: &&str| line.contains("crate::") || line.contains("super::super::");
+        assert_eq!(code(text).find(shares), None, "{path} uses code of the first reader");
+    }
+}
+
+/// `apus → sync → {engine, datadir} → chain → hash`; extras only by a feature of the program, tools only in tests.
+#[test]
+fn crates_know_only_those_below_them() {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["metadata", "--format-version", "1", "--no-deps", "--offline"]);
+    let metadata: Value = serde_json::from_slice(&said(&mut cargo)).unwrap();
+    let packages = metadata["packages"].as_array().unwrap();
+    let room = |name: &str| {
+        let package = packages.iter().find(|package| package["name"] == name).unwrap();
+        let manifest = Path::new(package["manifest_path"].as_str().unwrap());
+        manifest.strip_prefix(root()).unwrap().iter().next().unwrap()
+    };
+    let layer = |name: &str| LAYERS.iter().position(|layer| layer.contains(&name));
+    let reasons = fs::read_to_string(root().join("docs/decisions/0002-dependencies.md")).unwrap();
+    for package in packages {
+        let from = package["name"].as_str().unwrap();
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let to = dependency["name"].as_str().unwrap();
+            let (dev, optional) = (dependency["kind"] == "dev", dependency["optional"] == true);
+            let allowed = match to {
+                // To run scripts by Core's interpreter, and to hold a chain against Core's.
+                "bitcoinkernel" => ["apus-engine", "apus-sync"].contains(&from) && optional,
+                "log" | "tracing" => from == "apus",
+                // It cannot be optimised: see `Cargo.toml`.
+                "rusty-leveldb" => dev,
+                TESTKIT => dev || from == "apus-bench",
+                _ if !to.starts_with("apus") => true,
+                // The testkit shares no code with what it checks.
+                _ if from == TESTKIT => dev || to == "apus-storage",
+                // Crates, extras and tools, in this order of the alphabet.
+                _ if dev || (from == "apus" && optional) => layer(to) < layer(from),
+                _ => layer(to) < layer(from) && room(to) <= room(from),
+            };
+            assert!(allowed, "{from} → {to}: this arrow must not be");
+            let reason = to.starts_with("apus") || reasons.contains(&format!("`{to}`"));
+            assert!(reason, "{from} → {to}: docs/decisions/0002-dependencies.md gives no reason");
+        }
+        assert!(from == TESTKIT || layer(from).is_some(), "{from} has no layer");
+    }
+}
+
+/// What a module needs lies below it, so a reader can begin at the bottom, and a part can be taken out.
+#[test]
+fn modules_know_only_those_below_them() {
+    let tree = tree();
+    // Of sync, engines and what drives them know each other.
+    let crates = tree.keys().filter_map(|path| path.strip_suffix("/Cargo.toml"));
+    for krate in crates.filter(|krate| *krate != "crates/sync") {
+        // Which of the crate's outermost modules names which others.
+        let mut modules: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for (path, text) in products(&tree, &format!("{krate}/src/")) {
+            let module = path.split('/').next().unwrap().trim_end_matches(".rs");
+            // From an outermost module's own file the others are `super`.
+            let ways: &[&str] =
+                if path.contains('/') { &["crate::"] } else { &["crate::", "super::"] };
+            let named = modules.entry(module).or_default();
+            for (_, line) in product_code(text) {
+                let after = ways.iter().flat_map(|way| line.split(way).skip(1));
+                let names = after.filter_map(|rest| words(rest).next());
+                named.extend(names.filter(|name| *name != module));
+            }
+        }
+        modules.retain(|module, _| !["lib", "main", "bin"].contains(module));
+        // Taken away again and again: those that name none of the others, and those that none of the others names.
+        while !modules.is_empty() {
+            let is_bottom =
+                |named: &BTreeSet<&str>| !named.iter().any(|of| modules.contains_key(of));
+            let is_top = |module: &str| !modules.values().any(|named| named.contains(module));
+            let ends = modules.iter().filter(|(module, named)| is_bottom(named) || is_top(module));
+            let ends: Vec<&str> = ends.map(|(module, _)| *module).collect();
+            assert!(!ends.is_empty(), "{krate}: a knot of {:?}", modules.keys());
+            modules.retain(|module, _| !ends.contains(module));
+        }
+    }
+}
+
+/// A link to a file, and what is named as in it: [`Type::method`](file.rs).
+#[test]
+fn links_lead_somewhere() {
+    for (path, text) in tree() {
+        let folder = root().join(Path::new(&path).parent().unwrap());
+        let pieces: Vec<&str> = text.split("](").filter(|_| path.ends_with(".md")).collect();
+        for pair in pieces.windows(2) {
+            let link = pair[1].split([')', '#']).next().unwrap();
+            if link.is_empty() || link.contains("://") {
+                continue;
+            }
+            assert!(folder.join(link).exists(), "{path} links to {link}");
+            let item = pair[0].strip_suffix('`').and_then(|text| Some(text.rsplit_once("[`")?.1));
+            if let Some(item) = item.filter(|_| link.ends_with(".rs")) {
+                let code = fs::read_to_string(folder.join(link)).unwrap();
+                let lost = words(item).find(|name| !words(&code).any(|word| word == *name));
+                assert_eq!(lost, None, "{path} names {item}, which is not in {link}");
+            }
+        }
+        // Sources and scripts name pages by their paths from the root.
+        for rest in text.split("docs/").skip(1) {
+            let page = rest.split(|c| !is_word(c) && !"/.-".contains(c)).next().unwrap();
+            let page = page.trim_end_matches('.');
+            let exists = !page.ends_with(".md") || root().join("docs").join(page).is_file();
+            assert!(exists, "{path} names docs/{page}");
+        }
+    }
+}
