@@ -118,7 +118,7 @@ pub(crate) const FORMATS: &[(&str, &str)] = &[
     ("blocks.md", "crates/datadir/src/files.rs"),
     ("blocksdir.md", "crates/datadir/src/index/write.rs"),
     ("blocksdir.md", "crates/datadir/src/store.rs"),
-    ("chainstate.md", "crates/datadir/src/chainstate/mod.rs"),
+    ("chainstate.md", "crates/datadir/src/chainstate.rs"),
     ("cluster-wire.md", "crates/sync/src/queue/spec.rs"),
     ("cluster-wire.md", "crates/sync/src/queue/message.rs"),
     ("cluster-wire.md", "crates/sync/src/queue/hints.rs"),
@@ -300,7 +300,7 @@ pub(crate) fn check_kernel(path: &str, text: &str) -> Complaints {
 }
 
 /// What reads a database back names no other module of its crate.
-pub(crate) fn check_foreign(path: &str, text: &str) -> Complaints {
+pub(crate) fn check_independent(path: &str, text: &str) -> Complaints {
     let names = |line: &str| line.contains("crate::") || line.contains("super::super::");
     code(text)
         .filter(|(_, line)| names(line))

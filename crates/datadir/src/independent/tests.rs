@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn all(dir: &Path) -> Model {
-    all_of(Entries::open(dir).unwrap())
+    all_of(DatabaseEntries::open(dir).unwrap())
 }
 
-fn all_of(mut entries: Entries<'_>) -> Model {
+fn all_of(mut entries: DatabaseEntries<'_>) -> Model {
     let mut all = Model::new();
     while let Some((key, value)) = entries.next().unwrap() {
         let before = all.insert(key.to_vec(), value.to_vec());
@@ -23,7 +23,7 @@ fn all_of(mut entries: Entries<'_>) -> Model {
 
 /// Each key of these that is there, and its value.
 fn looked_up<'k>(dir: &Path, keys: impl Iterator<Item = &'k Vec<u8>>) -> Model {
-    let mut database = LookUps::open(dir).unwrap();
+    let mut database = DatabaseLookUps::open(dir).unwrap();
     let found = keys.filter_map(|key| Some((key.clone(), database.get(key).unwrap()?)));
     found.collect()
 }
@@ -39,8 +39,8 @@ fn writes(rng: &mut Rng) -> Vec<Write> {
 }
 
 /// A log that a crash cut off is no damage to LevelDB, but no sign of a database at rest.
-fn is_torn_log(error: &ForeignError) -> bool {
-    matches!(error, ForeignError::File { path, .. } if path.extension().is_some_and(|it| it == "log"))
+fn is_torn_log(error: &IndependentReadError) -> bool {
+    matches!(error, IndependentReadError::File { path, .. } if path.extension().is_some_and(|it| it == "log"))
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn sound_folders_are_read_as_they_are() {
         let folder = Folder::new(&writes, &[], &mut rng);
         let dir = tempfile::tempdir().unwrap();
         folder.write(dir.path());
-        match Entries::open(dir.path()) {
+        match DatabaseEntries::open(dir.path()) {
             Ok(entries) => assert!(all_of(entries) == *folder.contents(), "seed {seed}"),
             Err(error) => {
                 assert!(is_torn_log(&error), "seed {seed}: {error}");
@@ -83,4 +83,29 @@ fn what_leveldb_made_is_read_as_it_reads_it() {
         let absent: Vec<_> = absent.into_iter().filter(|key| !found.contains_key(key)).collect();
         assert_eq!(looked_up(dir.path(), absent.iter()).len(), 0, "seed {seed}");
     }
+}
+
+#[test]
+fn numbers_end_where_they_end() {
+    let number = |bytes: &[u8]| {
+        let mut bytes = ByteCursor(bytes);
+        bytes.varint().map(|number| (number, bytes.0.len()))
+    };
+    assert_eq!(number(&[0x7f, 9]), Some((127, 1)));
+    assert_eq!(number(&[0x80, 0x01]), Some((128, 0)));
+    assert_eq!(
+        number(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]),
+        Some((u64::MAX, 0))
+    );
+    assert_eq!(number(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]), None);
+    assert_eq!(number(&[0x80; 11]), None);
+    assert_eq!(number(&[0x80]), None);
+    assert_eq!(ByteCursor(&[3, 1, 2]).string(), None);
+    assert_eq!(ByteCursor(&[1, 2, 3, 4]).four(), Some(0x0403_0201));
+}
+
+/// RFC 3720, B.4: that of 32 bytes of zeros is 0x8a9136aa.
+#[test]
+fn the_checksum_is_turned() {
+    assert_eq!(stored_sum([&[0; 30], &[0; 2]]), 0x6d55_1522_u32.wrapping_add(0xa282_ead8));
 }

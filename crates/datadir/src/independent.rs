@@ -6,31 +6,27 @@
 //! apart. It is for a database at rest, takes no lock and writes nothing. Memory does not grow with the database, but for what its
 //! logs hold. Damage ends in an error, never in entries that are passed over.
 //!
-//! It is read in two ways, since they take different paths through a table: [`Entries`] go from the
-//! first key to the last, [`LookUps`] ask for single ones as a node does, by separators, filters and
+//! It is read in two ways, since they take different paths through a table: [`DatabaseEntries`] go from the
+//! first key to the last, [`DatabaseLookUps`] ask for single ones as a node does, by separators, filters and
 //! restart points.
 
-mod block;
-mod bloom;
-mod bytes;
-mod records;
-mod shape;
+mod layout;
 mod table;
 #[cfg(test)]
 mod tests;
 
 use core::cmp::Ordering;
-use shape::{Shape, TableName};
+use layout::{DatabaseLayout, TableName};
 use std::collections::{VecDeque, btree_map};
 use std::path::{Path, PathBuf};
-use table::{Cursor, Found, Table};
+use table::{SortedTable, TableAnswer, TableWalk};
 
 /// Tables whose indexes and filters are kept between look-ups, a megabyte each.
 const OPEN_TABLES: usize = 4;
 
 /// Why a database could not be read back.
 #[derive(Debug, thiserror::Error)]
-pub enum ForeignError {
+pub enum IndependentReadError {
     /// A file of the database cannot be read or is not what it should be.
     #[error("{path} cannot be read back at byte {offset}: {what}")]
     File {
@@ -51,78 +47,78 @@ pub enum ForeignError {
     },
 }
 
-fn fault(path: &Path, offset: impl TryInto<u64>, what: impl ToString) -> ForeignError {
+fn fault(path: &Path, offset: impl TryInto<u64>, what: impl ToString) -> IndependentReadError {
     let offset = offset.try_into().unwrap_or(u64::MAX);
-    ForeignError::File { path: path.to_owned(), offset, what: what.to_string() }
+    IndependentReadError::File { path: path.to_owned(), offset, what: what.to_string() }
 }
 
 /// Key and value.
 pub(crate) type Entry<'e> = (&'e [u8], &'e [u8]);
 
 /// The entries of a database, one at a time.
-pub(crate) struct Entries<'d> {
+pub(crate) struct DatabaseEntries<'d> {
     dir: &'d Path,
     /// The newest first.
-    sources: Vec<Source>,
+    sources: Vec<EntrySource>,
     /// The one that gave the last entry, and what key that was.
     last: Option<usize>,
     key: Vec<u8>,
 }
 
 /// A user's key, how new this version of it is within its source, and the value, if it is no deletion.
-type Version<'s> = (&'s [u8], u64, Option<&'s [u8]>);
+type EntryVersion<'s> = (&'s [u8], u64, Option<&'s [u8]>);
 
 /// What gives entries in order.
-enum Source {
+enum EntrySource {
     Memory {
         left: btree_map::IntoIter<Vec<u8>, Option<Vec<u8>>>,
         at: Option<(Vec<u8>, Option<Vec<u8>>)>,
     },
     Tables {
         left: VecDeque<TableName>,
-        at: Option<Cursor>,
+        at: Option<TableWalk>,
     },
 }
 
-impl Source {
+impl EntrySource {
     /// Goes to the next entry.
-    fn advance(&mut self, dir: &Path) -> Result<(), ForeignError> {
+    fn advance(&mut self, dir: &Path) -> Result<(), IndependentReadError> {
         match self {
             Self::Memory { left, at } => *at = left.next(),
             Self::Tables { left, at } => loop {
-                if at.as_mut().map_or(Ok(false), Cursor::advance)? {
+                if at.as_mut().map_or(Ok(false), TableWalk::advance)? {
                     break;
                 }
                 let Some(name) = left.pop_front() else {
                     *at = None;
                     break;
                 };
-                *at = Some(Cursor::new(Table::open(dir, &name)?));
+                *at = Some(TableWalk::new(SortedTable::open(dir, &name)?));
             },
         }
         Ok(())
     }
 
     /// What it is at.
-    fn entry(&self) -> Option<Version<'_>> {
+    fn entry(&self) -> Option<EntryVersion<'_>> {
         match self {
             Self::Memory { at, .. } => {
                 at.as_ref().map(|(key, value)| (&key[..], u64::MAX, value.as_deref()))
             }
             Self::Tables { at, .. } => {
                 let (key, value) = at.as_ref()?.entry();
-                let (key, tag) = block::split(key).expect("shorter keys are refused");
+                let (key, tag) = table::split(key).expect("shorter keys are refused");
                 Some((key, tag, (tag & 0xff != 0).then_some(value)))
             }
         }
     }
 }
 
-impl<'d> Entries<'d> {
+impl<'d> DatabaseEntries<'d> {
     /// Opens the database in the folder `dir`, at rest.
-    pub(crate) fn open(dir: &'d Path) -> Result<Self, ForeignError> {
-        let Shape { levels, memory } = Shape::read(dir)?;
-        let mut sources = vec![Source::Memory { left: memory.into_iter(), at: None }];
+    pub(crate) fn open(dir: &'d Path) -> Result<Self, IndependentReadError> {
+        let DatabaseLayout { levels, memory } = DatabaseLayout::read(dir)?;
+        let mut sources = vec![EntrySource::Memory { left: memory.into_iter(), at: None }];
         for (level, tables) in levels.into_iter().enumerate() {
             let tables = VecDeque::from(tables);
             // On the first level any two may overlap.
@@ -131,14 +127,14 @@ impl<'d> Entries<'d> {
             } else {
                 vec![tables]
             };
-            sources.extend(parts.into_iter().map(|left| Source::Tables { left, at: None }));
+            sources.extend(parts.into_iter().map(|left| EntrySource::Tables { left, at: None }));
         }
         sources.iter_mut().try_for_each(|source| source.advance(dir))?;
         Ok(Self { dir, sources, last: None, key: Vec::new() })
     }
 
     /// The next one, in the order of the keys; nothing where there is none.
-    pub(crate) fn next(&mut self) -> Result<Option<Entry<'_>>, ForeignError> {
+    pub(crate) fn next(&mut self) -> Result<Option<Entry<'_>>, IndependentReadError> {
         let mut seen = self.last.is_some();
         loop {
             if let Some(last) = self.last.take() {
@@ -179,21 +175,21 @@ impl<'d> Entries<'d> {
 }
 
 /// Single entries of a database, asked for by their keys.
-pub(crate) struct LookUps<'d> {
+pub(crate) struct DatabaseLookUps<'d> {
     dir: &'d Path,
-    shape: Shape,
+    shape: DatabaseLayout,
     /// The last that were asked, by number, the last one last.
-    open: VecDeque<(u64, Table)>,
+    open: VecDeque<(u64, SortedTable)>,
 }
 
-impl<'d> LookUps<'d> {
+impl<'d> DatabaseLookUps<'d> {
     /// Opens the database in the folder `dir`, at rest.
-    pub(crate) fn open(dir: &'d Path) -> Result<Self, ForeignError> {
-        Ok(Self { dir, shape: Shape::read(dir)?, open: VecDeque::new() })
+    pub(crate) fn open(dir: &'d Path) -> Result<Self, IndependentReadError> {
+        Ok(Self { dir, shape: DatabaseLayout::read(dir)?, open: VecDeque::new() })
     }
 
     /// The value that a key has. Keys that follow each other are found fastest.
-    pub(crate) fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, ForeignError> {
+    pub(crate) fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, IndependentReadError> {
         let Self { dir, shape, open } = self;
         if let Some(value) = shape.memory.get(key) {
             return Ok(value.clone());
@@ -204,9 +200,9 @@ impl<'d> LookUps<'d> {
             .filter_map(|level| level.get(level.partition_point(|table| table.is_before(key))));
         for name in top.chain(deeper).filter(|table| table.may_have(key)) {
             match table(dir, open, name)?.get(key)? {
-                Found::Value(value) => return Ok(Some(value)),
-                Found::Deleted => return Ok(None),
-                Found::Nothing => {}
+                TableAnswer::Value(value) => return Ok(Some(value)),
+                TableAnswer::Deleted => return Ok(None),
+                TableAnswer::Nothing => {}
             }
         }
         Ok(None)
@@ -216,17 +212,71 @@ impl<'d> LookUps<'d> {
 /// A table, kept for the next look-up.
 fn table<'t>(
     dir: &Path,
-    open: &'t mut VecDeque<(u64, Table)>,
+    open: &'t mut VecDeque<(u64, SortedTable)>,
     name: &TableName,
-) -> Result<&'t Table, ForeignError> {
+) -> Result<&'t SortedTable, IndependentReadError> {
     let there = open.iter().position(|(number, _)| *number == name.number);
     let table = match there.and_then(|at| open.remove(at)) {
         Some((_, table)) => table,
-        None => Table::open(dir, name)?,
+        None => SortedTable::open(dir, name)?,
     };
     if open.len() == OPEN_TABLES {
         open.pop_front();
     }
     open.push_back((name.number, table));
     Ok(&open[open.len() - 1].1)
+}
+
+/// What is left to take. Every function gives nothing where that is too short.
+#[derive(Clone, Copy)]
+struct ByteCursor<'b>(&'b [u8]);
+
+impl<'b> ByteCursor<'b> {
+    fn take(&mut self, count: u64) -> Option<&'b [u8]> {
+        let (taken, left) = self.0.split_at_checked(usize::try_from(count).ok()?)?;
+        self.0 = left;
+        Some(taken)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.take(1).map(|byte| byte[0])
+    }
+
+    fn four(&mut self) -> Option<u32> {
+        self.take(4).map(little)
+    }
+
+    /// Seven bits in each byte, the lowest first; all but the last have the eighth bit.
+    fn varint(&mut self) -> Option<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 {
+                return None;
+            }
+            value |= bits << shift;
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    /// A length, and as many bytes.
+    fn string(&mut self) -> Option<&'b [u8]> {
+        let length = self.varint()?;
+        self.take(length)
+    }
+}
+
+/// The number in up to four bytes, the lowest first.
+fn little(bytes: &[u8]) -> u32 {
+    bytes.iter().rev().fold(0, |value, byte| value << 8 | u32::from(*byte))
+}
+
+/// The checksum that is stored of bytes: CRC-32C, turned by fifteen bits, and a number added (LevelDB `util/crc32c.h`).
+fn stored_sum(parts: [&[u8]; 2]) -> u32 {
+    let sum = crc32c::crc32c_append(crc32c::crc32c(parts[0]), parts[1]);
+    sum.rotate_right(15).wrapping_add(0xa282_ead8)
 }

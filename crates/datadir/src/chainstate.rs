@@ -1,51 +1,53 @@
-//! [`ChainstateError`]: why a chainstate could not be written or read back.
+//! Core's chainstate, a database of all coins: [`ChainstateWriter`] makes one from coins in order,
+//! [`read_back()`] reads one through another implementation, and a [`CoinSample`] asks that one for
+//! single coins. [`read_node`] reads that of a node.
+//!
+//! `docs/formats/chainstate.md` has the format, and what Core makes of a wrong one. A chainstate
+//! states the block that it is at and nothing else about itself: no network, no version, no count.
+//! Whether its coins are the right ones only a hash over all of them tells.
 
-use crate::error::ErrorKind;
-use crate::foreign::ForeignError;
-use crate::index_error::IndexError;
+mod read;
+mod sample;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub use read::{ChainstateSummary, check_files, node_best_block, read_back, read_node};
+pub use sample::{CoinSample, LookedUp};
+pub use writer::{ChainstateSize, ChainstateWriter, size_bound};
+
+use crate::error::IndexError;
+use crate::independent::IndependentReadError;
 use crate::leveldb::DatabaseError;
-use apus_chain::{CoinError, OutPoint, Txid};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// The folder of a node's second set of coins, beside the first, while it goes on from a snapshot (Core
+/// `node/utxo_snapshot.h`, `SNAPSHOT_CHAINSTATE_SUFFIX`).
+pub const SNAPSHOT_CHAINSTATE: &str = "chainstate_snapshot";
+
+/// The first byte of a coin's key (Core `txdb.cpp`, `DB_COIN`); then its txid, then VARINT(vout).
+const KEY_COIN: u8 = b'C';
+
+/// The key of the block that the coins are at (Core `txdb.cpp`, `DB_BEST_BLOCK`).
+const KEY_BEST_BLOCK: &[u8] = b"B";
+
+/// The key of the blocks between which a node was writing when it was stopped (Core `txdb.cpp`,
+/// `DB_HEAD_BLOCKS`).
+const KEY_HEAD_BLOCKS: &[u8] = b"H";
+
+/// The key of the obfuscation key: a string with its length before it (Core `dbwrapper.cpp`,
+/// `OBFUSCATION_KEY`). Its value, 8 and as many bytes, is the one that is not obfuscated.
+const KEY_OBFUSCATION: &[u8] = b"\x0e\0obfuscate_key";
 
 /// Why a chainstate could not be written or read back.
 #[derive(Debug, thiserror::Error)]
-pub enum ChainstateError {
+pub enum ChainstateDbError {
     /// The database could not be written.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// Transactions do not ascend, or one comes twice.
-    #[error("the coins of transaction {txid} must not follow those of {previous}")]
-    TxidOrder {
-        /// The transaction.
-        txid: Txid,
-        /// The one before it.
-        previous: Txid,
-    },
-    /// Outputs of a transaction do not ascend, or one comes twice.
-    #[error("coin {outpoint} must not follow that of output {previous}")]
-    VoutOrder {
-        /// The coin's name.
-        outpoint: OutPoint,
-        /// Number of the output before it.
-        previous: u32,
-    },
-    /// A transaction without coins.
-    #[error("transaction {txid} comes without a coin")]
-    EmptyGroup {
-        /// The transaction.
-        txid: Txid,
-    },
-    /// The coins of a transaction cannot be read.
-    #[error("bad coins of transaction {txid}: {source} (counted from their count)")]
-    Group {
-        /// The transaction.
-        txid: Txid,
-        /// What is wrong.
-        source: CoinError,
-    },
     /// The database could not be read back.
     #[error("{0}; write the chainstate anew")]
-    Foreign(#[from] ForeignError),
+    Independent(#[from] IndependentReadError),
     /// The database of a node could not be read.
     #[error("{path} is damaged at byte {offset}: {what}")]
     Table {
@@ -80,25 +82,9 @@ pub enum ChainstateError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// An entry of no kind that a chainstate has.
-    #[error(
-        "the chainstate {path} has an entry {key:02x?}, which is none of Bitcoin Core's; a node \
-         would refuse it or overlook it"
-    )]
-    Key {
-        /// The folder.
-        path: PathBuf,
-        /// The first bytes of the key.
-        key: Vec<u8>,
-    },
-    /// An entry about the whole set cannot be read.
-    #[error("in the chainstate {path} the entry of {entry} is not what Bitcoin Core writes")]
-    Entry {
-        /// The folder.
-        path: PathBuf,
-        /// What the entry is about.
-        entry: &'static str,
-    },
+    /// The coins are none that can be written, or what is stored is none of what a node writes.
+    #[error("{0}")]
+    Invalid(String),
     /// No block is stated, so a node would take the set for empty.
     #[error(
         "the chainstate {path} does not say at which block it is; a node would damage its index"
@@ -131,31 +117,31 @@ pub enum ChainstateError {
         /// What it answered.
         what: &'static str,
     },
-    /// A coin that cannot be read.
-    #[error("in the chainstate {path} coin {outpoint} cannot be read: {source}")]
-    Coin {
-        /// The folder.
-        path: PathBuf,
-        /// The coin's name.
-        outpoint: OutPoint,
-        /// What is wrong.
-        source: CoinError,
-    },
 }
 
-impl ChainstateError {
-    /// What the error means for the run.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Database(error) => error.kind(),
-            Self::Foreign(_) | Self::LookUp { .. } | Self::Read { .. } => ErrorKind::Fatal,
-            Self::Vanished { .. } => ErrorKind::Recoverable,
-            _ => ErrorKind::Invalid,
-        }
+impl ChainstateDbError {
+    /// Whether what is stored, or was to be, is at fault, and not the disk or the program.
+    pub fn is_invalid(&self) -> bool {
+        !matches!(
+            self,
+            Self::Database(_)
+                | Self::Independent(_)
+                | Self::LookUp { .. }
+                | Self::Read { .. }
+                | Self::Vanished { .. }
+        )
+    }
+
+    /// An entry about the whole set cannot be read.
+    fn entry(dir: &Path, about: &str) -> Self {
+        let dir = dir.display();
+        Self::Invalid(format!(
+            "in the chainstate {dir} the entry of {about} is not what Bitcoin Core writes"
+        ))
     }
 }
 
-impl From<IndexError> for ChainstateError {
+impl From<IndexError> for ChainstateDbError {
     fn from(error: IndexError) -> Self {
         match error {
             IndexError::Missing { path } => Self::Missing { path },

@@ -1,5 +1,6 @@
 use super::*;
-use crate::testing::{KEY, MAGIC, fixtures};
+use crate::tests::{KEY, MAGIC, fixtures};
+use apus_chain::BlockUndo;
 use apus_chain::{Header, Network};
 use apus_testkit::rng::Rng;
 use core::ops::ControlFlow;
@@ -142,4 +143,71 @@ fn a_nodes_undo_data_are_found_without_its_index() {
     let prevs: Vec<BlockHash> = entries.iter().map(|(_, prev, _)| *prev).collect();
     let stated: Vec<(usize, u64)> = entries.iter().map(|(.., (_, at))| *at).enumerate().collect();
     assert_eq!(files.find(0, &prevs, &GO_ON).unwrap(), stated);
+}
+
+const PREV: BlockHash = BlockHash([7; 32]);
+
+/// A folder with one record in file 3; the data begin at byte 13.
+fn folder(change: impl Fn(&mut Vec<u8>)) -> (tempfile::TempDir, UndoFiles) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut bytes = vec![0xee; 5];
+    bytes.extend_from_slice(&MAGIC);
+    bytes.extend_from_slice(&3u32.to_le_bytes());
+    bytes.extend_from_slice(b"abc");
+    bytes.extend_from_slice(&undo_checksum(&PREV, b"abc"));
+    change(&mut bytes);
+    Obfuscation::new(KEY).apply(&mut bytes, 0);
+    fs::write(dir.path().join("rev00003.dat"), bytes).unwrap();
+    fs::write(dir.path().join("xor.dat"), KEY).unwrap();
+    let files = UndoFiles::open(dir.path(), MAGIC).unwrap();
+    (dir, files)
+}
+
+#[test]
+fn a_record_is_read_where_it_lies_and_nowhere_else() {
+    let (dir, mut files) = folder(|_| ());
+    assert_eq!(files.read(3, 13, &PREV).unwrap(), b"abc");
+    for offset in [0, 7, 8, 12, 14, 48, 49, u64::MAX] {
+        let error = files.read(3, offset, &PREV).unwrap_err();
+        assert!(matches!(error, RevError::Damaged { .. }), "{error}");
+    }
+    let error = files.read(3, 13, &BlockHash([8; 32])).unwrap_err();
+    assert!(error.to_string().contains("rev00003.dat is damaged at byte 13"), "{error}");
+    assert!(matches!(files.read(4, 13, &PREV), Err(RevError::Open { .. })));
+    // A failed read of another file does no harm.
+    assert_eq!(files.read(3, 13, &PREV).unwrap(), b"abc");
+    fs::write(dir.path().join("xor.dat"), b"short").unwrap();
+    assert!(matches!(UndoFiles::open(dir.path(), MAGIC), Err(RevError::Key(_))));
+}
+
+#[test]
+fn every_flipped_bit_and_every_cut_is_noticed() {
+    for bit in 5 * 8..(13 + 3 + 32) * 8 {
+        let (_dir, mut files) = folder(|bytes| bytes[bit / 8] ^= 1 << (bit % 8));
+        let error = files.read(3, 13, &PREV).unwrap_err();
+        assert!(matches!(error, RevError::Damaged { .. }), "{error}");
+    }
+    for length in 0..48 {
+        let (_dir, mut files) = folder(|bytes| bytes.truncate(length));
+        assert!(files.read(3, 13, &PREV).is_err());
+    }
+}
+
+#[test]
+fn a_nodes_undo_data_are_all_read() {
+    let blocksdir = fixtures().join("regtest-315/regtest/blocks");
+    let mut files = UndoFiles::open(&blocksdir, Network::Regtest.magic()).unwrap();
+    let mut coins = 0;
+    crate::read_index(&blocksdir, &mut |entry| {
+        if let Some((file, offset)) = entry.undo {
+            let prev = Header::parse(&entry.header).prev;
+            let undo = files.read(file, offset, &prev).unwrap();
+            let undo = BlockUndo::read(&undo).unwrap();
+            assert_eq!(undo.tx_count(), entry.tx_count as usize);
+            coins += undo.coins().len();
+        }
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert_eq!(coins, 10, "what the chain spends");
 }

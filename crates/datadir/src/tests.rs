@@ -1,8 +1,7 @@
 //! What the tests of this crate share: made-up blocks, real blocks, folders of block files.
 
-use crate::files::{BlockFiles, BlockLocation};
+use crate::files::{BlockFiles, BlockLocation, Obfuscation};
 use crate::index::{IndexEntry, read_index};
-use crate::obfuscation::Obfuscation;
 use crate::store::SpentCoins;
 use apus_chain::{CoinSum, CoinSumKey, KeyedCoinSum, Network, write_compact_size};
 use core::ops::ControlFlow;

@@ -1,10 +1,6 @@
-//! [`DatadirLock`]: keeps a node out of its own folder while that is worked on, and this program
-//! out while a node is there.
-//!
-//! Core and LevelDB lock with `fcntl` (Core `util/fs.cpp`, `FileLock`): the lock belongs to the
-//! process, and closing any handle of the file gives it up. So this is for files that nothing else
-//! in the process opens.
+//! [`BlocksFolder`]: where a node has its block files, and where the index of them.
 
+use apus_chain::Network;
 use apus_storage::{create_file, open_to_lock};
 use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::io::Errno;
@@ -12,6 +8,60 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
+
+/// Two folders, which are one unless the node runs with `-blocksdir`: Core then has block files, undo files and
+/// their key in `blocksdir`, and the index still in its data directory (Core `init.cpp`, `AppInitMain`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BlocksFolder {
+    /// The folder of `blk*.dat`, `rev*.dat` and `xor.dat`.
+    pub files: PathBuf,
+    /// The folder in which `index` is.
+    pub home: PathBuf,
+}
+
+impl BlocksFolder {
+    /// The folder of the block index.
+    pub fn index(&self) -> PathBuf {
+        self.home.join("index")
+    }
+
+    /// Whether the index lies beside the files.
+    pub fn is_one(&self) -> bool {
+        self.files == self.home
+    }
+}
+
+impl From<&Path> for BlocksFolder {
+    fn from(folder: &Path) -> Self {
+        Self { files: folder.to_owned(), home: folder.to_owned() }
+    }
+}
+
+impl From<&PathBuf> for BlocksFolder {
+    fn from(folder: &PathBuf) -> Self {
+        folder.as_path().into()
+    }
+}
+
+impl From<PathBuf> for BlocksFolder {
+    fn from(folder: PathBuf) -> Self {
+        folder.as_path().into()
+    }
+}
+
+impl From<&BlocksFolder> for BlocksFolder {
+    fn from(folder: &BlocksFolder) -> Self {
+        folder.clone()
+    }
+}
+
+/// The folder of a chain in a data directory (Core `chainparamsbase.cpp`).
+pub fn chain_folder(datadir: &Path, network: Network) -> PathBuf {
+    match network.data_folder() {
+        Some(name) => datadir.join(name),
+        None => datadir.to_owned(),
+    }
+}
 
 /// Core's lock file in a data directory and in a folder of blocks (Core `util/fs_helpers.cpp`,
 /// `LockDirectory`).
@@ -21,6 +71,10 @@ pub const DATADIR_LOCK: &str = ".lock";
 pub const LEVELDB_LOCK: &str = "LOCK";
 
 /// A lock on a folder, held until it is dropped.
+///
+/// Core and LevelDB lock with `fcntl` (Core `util/fs.cpp`, `FileLock`): the lock belongs to the
+/// process, and closing any handle of the file gives it up. So this is for files that nothing else
+/// in the process opens.
 #[derive(Debug)]
 pub struct DatadirLock {
     _file: File,
@@ -78,4 +132,23 @@ fn make(folder: &Path, path: &Path) -> io::Result<File> {
     // Only root gives files away; to others the file is their own, as any that they make.
     let _ = fchown(&file, Some(owner.uid()), Some(owner.gid()));
     Ok(file)
+}
+
+/// Bytes that this user may still write to the file system that `path`, which exists, is on.
+pub fn free_bytes(path: &Path) -> io::Result<u64> {
+    let stat = rustix::fs::statvfs(path)?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_has_room_and_nowhere_has_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let free = free_bytes(folder.path()).unwrap();
+        assert!((1 << 20..1 << 60).contains(&free), "{free}");
+        assert!(free_bytes(&folder.path().join("nowhere")).is_err());
+    }
 }
