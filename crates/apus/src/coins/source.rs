@@ -7,7 +7,7 @@ use crate::failure::{Failure, INTERRUPTED, IO};
 use apus_chain::{
     BlockHash, Coin, Height, MuHashBatch, Network, OutPoint, UtxoSetHash, write_utxo_element,
 };
-use apus_coins::{Access, Place};
+use apus_coins::{Access, StoreUrl};
 use apus_datadir::chainstate::read_node;
 use apus_datadir::snapshot::SnapshotReader;
 use apus_engine::utxo::{CoinBytes, CoinsStore, StoreError};
@@ -25,7 +25,7 @@ const TRANSACTION_BYTES_MAX: usize = 16 << 20;
 pub(super) enum SourceArg {
     Snapshot(PathBuf),
     Chainstate(PathBuf),
-    Store(Place),
+    Store(StoreUrl),
 }
 
 impl FromStr for SourceArg {

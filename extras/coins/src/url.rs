@@ -1,14 +1,11 @@
-//! [`Place`]: where a store is, as its user names it.
+//! [`StoreUrl`]: where a store is, as its user names it.
 //!
 //! A password is no part of it. What stands on a command line is seen by every user of the machine and
 //! kept by shells, so a place with a password in it is refused. No refusal repeats anything of the text: where a
 //! password is looked for, it may stand somewhere else.
 
-mod cluster;
-mod postgres;
-
-pub use cluster::ClusterPlace;
-pub use postgres::PostgresPlace;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -22,17 +19,17 @@ const NAME_BYTES_MAX: usize = 32;
 
 /// Where a store is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum StoreUrl {
     /// On a Redis Cluster.
-    Cluster(ClusterPlace),
+    Cluster(ClusterUrl),
     /// On PostgreSQL.
-    Postgres(PostgresPlace),
+    Postgres(PostgresUrl),
 }
 
-impl FromStr for Place {
-    type Err = PlaceError;
+impl FromStr for StoreUrl {
+    type Err = StoreUrlError;
 
-    fn from_str(text: &str) -> Result<Self, PlaceError> {
+    fn from_str(text: &str) -> Result<Self, StoreUrlError> {
         match text.starts_with("postgres") {
             true => text.parse().map(Self::Postgres),
             false => text.parse().map(Self::Cluster),
@@ -40,9 +37,9 @@ impl FromStr for Place {
     }
 }
 
-impl Place {
+impl StoreUrl {
     /// Whether a password may go to all servers that are named.
-    pub fn may_have(&self, password: &Password) -> Result<(), Exposed> {
+    pub fn may_have(&self, password: &Password) -> Result<(), PasswordExposed> {
         match self {
             Self::Cluster(place) => place.may_have(password),
             Self::Postgres(place) => password.reveal(&place.host, place.tls).map(drop),
@@ -50,7 +47,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cluster(place) => place.fmt(f),
@@ -61,7 +58,7 @@ impl fmt::Display for Place {
 
 /// Why a text names no place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PlaceError {
+pub enum StoreUrlError {
     /// It begins otherwise.
     #[error(
         "not a store: name it as redis://HOST:PORT,HOST:PORT/NAME, or rediss:// with TLS, or as \
@@ -108,11 +105,11 @@ pub enum PlaceError {
 const NOT_REPEATED: &str = " (it is not repeated here, since a password may stand in it)";
 
 /// The name of a store, which may be left out.
-fn store_name(text: &str) -> Result<String, PlaceError> {
+fn store_name(text: &str) -> Result<String, StoreUrlError> {
     let name = if text.is_empty() { NAME } else { text };
     match name.len() <= NAME_BYTES_MAX && is_plain(name) {
         true => Ok(name.to_owned()),
-        false => Err(PlaceError::Name),
+        false => Err(StoreUrlError::Name),
     }
 }
 
@@ -138,9 +135,9 @@ fn host_and_port(text: &str, default: u16) -> Option<(String, u16)> {
 }
 
 /// A server as it stands in a place.
-struct Server<'a>(&'a str, u16);
+struct HostPort<'a>(&'a str, u16);
 
-impl fmt::Display for Server<'_> {
+impl fmt::Display for HostPort<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(host, port) = self;
         match host.contains(':') {
@@ -165,7 +162,7 @@ pub struct Password {
      redis://, or by ?sslmode=verify-full behind postgres://, or give --coins-private-line where nobody else reads what goes \
      there"
 )]
-pub struct Exposed {
+pub struct PasswordExposed {
     /// Where it would go.
     pub host: String,
 }
@@ -183,10 +180,10 @@ impl Password {
     }
 
     /// For a server alone, which is spoken to with TLS or without.
-    pub(crate) fn reveal(&self, host: &str, tls: bool) -> Result<&str, Exposed> {
+    pub(crate) fn reveal(&self, host: &str, tls: bool) -> Result<&str, PasswordExposed> {
         match tls || self.line_is_private || is_loopback(host) {
             true => Ok(&self.text),
-            false => Err(Exposed { host: host.to_owned() }),
+            false => Err(PasswordExposed { host: host.to_owned() }),
         }
     }
 }
@@ -202,83 +199,135 @@ impl fmt::Debug for Password {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The port of Redis.
+const REDIS_PORT: u16 = 6379;
 
-    #[test]
-    fn each_kind_is_known_by_how_it_begins() {
-        let redis: Place = "redis://a:1/x".parse().unwrap();
-        assert!(matches!(&redis, Place::Cluster(place) if place.name == "x"));
-        let postgres: Place = "postgres://me@a/coins".parse().unwrap();
-        assert!(matches!(&postgres, Place::Postgres(place) if place.database == "coins"));
-        assert_eq!(redis.to_string(), "redis://a:1/x");
-        assert_eq!(postgres.to_string(), "postgres://me@a:5432/coins/apus");
-        assert_eq!("http://a".parse::<Place>(), Err(PlaceError::Scheme));
-    }
+/// Where a store on a Redis Cluster is, or on one server alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterUrl {
+    /// Whether the connections are encrypted.
+    pub tls: bool,
+    /// Some of the servers, by which the others are found.
+    pub nodes: Vec<(String, u16)>,
+    /// Tells stores on the same servers apart.
+    pub name: String,
+}
 
-    #[test]
-    fn a_password_is_shown_by_nothing() {
-        assert!(!format!("{:?}", Password::new("secret")).contains("secret"));
-    }
+impl FromStr for ClusterUrl {
+    type Err = StoreUrlError;
 
-    #[test]
-    fn a_password_goes_to_no_other_machine_in_the_clear() {
-        let password = Password::new("secret");
-        let may_have = |place: &str, password: &Password| {
-            place.parse::<Place>().unwrap().may_have(password).map_err(|error| error.to_string())
-        };
-        for place in [
-            "redis://127.0.0.1:1,localhost:2,[::1]:3/x",
-            "rediss://192.0.2.1,far.example/x",
-            "postgres://me@127.0.0.2/db",
-            "postgres://me@far.example/db?sslmode=verify-full",
-        ] {
-            assert_eq!(may_have(place, &password), Ok(()), "{place}");
+    fn from_str(text: &str) -> Result<Self, StoreUrlError> {
+        let schemes = [("redis://", false), ("rediss://", true)];
+        let found = schemes.iter().find_map(|(name, tls)| Some((text.strip_prefix(name)?, *tls)));
+        let (rest, tls) = found.ok_or(StoreUrlError::Scheme)?;
+        if rest.contains('@') || rest.contains("password=") {
+            return Err(StoreUrlError::Password);
         }
-        for place in [
-            "redis://192.0.2.1/x",
-            "redis://127.0.0.1,192.0.2.1/x",
-            "redis://localhost.example/x",
-            "postgres://me@192.0.2.1/db",
-            "postgres://me@[2001:db8::1]/db?sslmode=disable",
-        ] {
-            let told = may_have(place, &password).unwrap_err();
-            for word in ["rediss://", "sslmode=verify-full", "--coins-private-line"] {
-                assert!(told.contains(word), "{place}: {told}");
-            }
-            assert!(!told.contains("secret"));
-            assert_eq!(may_have(place, &password.clone().on_a_private_line()), Ok(()), "{place}");
+        if rest.contains('?') {
+            return Err(StoreUrlError::Setting);
         }
+        let (nodes, name) = rest.split_once('/').unwrap_or((rest, ""));
+        let nodes = nodes.split(',').zip(1..).map(|(node, number)| {
+            host_and_port(node, REDIS_PORT).ok_or(StoreUrlError::Node(number))
+        });
+        let nodes = nodes.collect::<Result<_, _>>()?;
+        Ok(Self { tls, nodes, name: store_name(name)? })
     }
+}
 
-    #[test]
-    fn no_refusal_repeats_what_may_be_a_password() {
-        for text in [
-            "secret",
-            "redis:secret@a",
-            "redis://secret@a",
-            "redis://a,secret!:1/x",
-            "redis://me:secret/x",
-            "redis://me:1:secret/x",
-            "redis://a/x?pwd=secret",
-            "redis://a?secret",
-            "redis://a/x/secret",
-            "redis://a/x#secret",
-            "rediss://[secret",
-            "postgres:secret@a",
-            "postgres://secret!@a",
-            "postgres://me;secret@a/db",
-            "postgres://me:secret/db",
-            "postgres://a,secret/db",
-            "postgres://a/secret!",
-            "postgres://a/db/x/secret",
-            "postgres://a/db?pwd=secret",
-            "postgres://a/db?sslmode=verify-full&pass=secret",
-        ] {
-            let error = text.parse::<Place>().expect_err(text);
-            let told = format!("{error} {error:?}");
-            assert!(!told.contains("secret"), "{text}: {told}");
+impl ClusterUrl {
+    /// Whether a password may go to all servers that are named.
+    fn may_have(&self, password: &Password) -> Result<(), PasswordExposed> {
+        self.nodes.iter().try_for_each(|(host, _)| password.reveal(host, self.tls).map(drop))
+    }
+}
+
+impl fmt::Display for ClusterUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.tls { "rediss://" } else { "redis://" })?;
+        for (index, (host, port)) in self.nodes.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            write!(f, "{comma}{}", HostPort(host, *port))?;
         }
+        write!(f, "/{}", self.name)
+    }
+}
+
+/// The port of PostgreSQL.
+const POSTGRES_PORT: u16 = 5432;
+
+/// The user and the database where none are named.
+const LOGIN: &str = "apus";
+
+/// The server's own names are no longer.
+const LOGIN_BYTES_MAX: usize = 63;
+
+/// Where a store on PostgreSQL is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PostgresUrl {
+    /// Whether the connection is encrypted and the server has to show whose it is.
+    pub tls: bool,
+    /// The server.
+    pub host: String,
+    /// Where it listens.
+    pub port: u16,
+    /// As whom to ask.
+    pub user: String,
+    /// The database.
+    pub database: String,
+    /// Tells stores in the same database apart: each is a schema.
+    pub name: String,
+}
+
+impl FromStr for PostgresUrl {
+    type Err = StoreUrlError;
+
+    fn from_str(text: &str) -> Result<Self, StoreUrlError> {
+        let rest = ["postgres://", "postgresql://"].iter().find_map(|it| text.strip_prefix(it));
+        let rest = rest.ok_or(StoreUrlError::Scheme)?;
+        let (rest, settings) = rest.split_once('?').unwrap_or((rest, ""));
+        if settings.contains("password") {
+            return Err(StoreUrlError::Password);
+        }
+        let (server, path) = rest.split_once('/').unwrap_or((rest, ""));
+        // What stands before the last sign may be a password with signs in it.
+        let (user, server) = server.rsplit_once('@').unwrap_or((LOGIN, server));
+        if user.contains(':') || path.contains('@') {
+            return Err(StoreUrlError::Password);
+        }
+        let (database, name) = path.split_once('/').unwrap_or((path, ""));
+        let (host, port) = host_and_port(server, POSTGRES_PORT).ok_or(StoreUrlError::Host)?;
+        Ok(Self {
+            tls: tls(settings)?,
+            host,
+            port,
+            user: login(user).ok_or(StoreUrlError::User)?,
+            database: login(if database.is_empty() { LOGIN } else { database })
+                .ok_or(StoreUrlError::Database)?,
+            name: store_name(name)?,
+        })
+    }
+}
+
+/// Whether encryption is asked for. What would encrypt and not look whom it speaks to, or go on without,
+/// is not to be had.
+fn tls(settings: &str) -> Result<bool, StoreUrlError> {
+    match settings {
+        "" | "sslmode=disable" => Ok(false),
+        "sslmode=verify-full" => Ok(true),
+        _ => Err(StoreUrlError::Setting),
+    }
+}
+
+fn login(text: &str) -> Option<String> {
+    let sound = !text.is_empty() && text.len() <= LOGIN_BYTES_MAX && is_plain(text);
+    sound.then(|| text.to_owned())
+}
+
+impl fmt::Display for PostgresUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tls, host, port, user, database, name } = self;
+        let settings = if *tls { "?sslmode=verify-full" } else { "" };
+        write!(f, "postgres://{user}@{}/{database}/{name}{settings}", HostPort(host, *port))
     }
 }

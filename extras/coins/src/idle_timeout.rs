@@ -14,49 +14,49 @@ use std::time::{Duration, Instant};
 const OTHERWISE: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Copy)]
-struct Line {
+struct SilenceLimit {
     limit: Duration,
     heard: Instant,
 }
 
 thread_local! {
-    static LINE: Cell<Option<Line>> = const { Cell::new(None) };
+    static LINE: Cell<Option<SilenceLimit>> = const { Cell::new(None) };
 }
 
 /// While it is there, the calls of this thread listen for so long.
 #[must_use]
-pub(crate) struct Listening(Option<Line>);
+pub(crate) struct ListenGuard(Option<SilenceLimit>);
 
 /// Sets the limit for what this thread asks from now on.
-pub(crate) fn within(limit: Duration) -> Listening {
-    Listening(LINE.replace(Some(Line { limit, heard: Instant::now() })))
+pub(crate) fn within(limit: Duration) -> ListenGuard {
+    ListenGuard(LINE.replace(Some(SilenceLimit { limit, heard: Instant::now() })))
 }
 
-impl Listening {
+impl ListenGuard {
     /// When a server was heard last, or the listening began.
     pub(crate) fn heard(&self) -> Instant {
         line().heard
     }
 }
 
-impl Drop for Listening {
+impl Drop for ListenGuard {
     fn drop(&mut self) {
-        LINE.set(self.0.map(|line| Line { heard: Instant::now(), ..line }));
+        LINE.set(self.0.map(|line| SilenceLimit { heard: Instant::now(), ..line }));
     }
 }
 
-fn line() -> Line {
-    LINE.get().unwrap_or_else(|| Line { limit: OTHERWISE, heard: Instant::now() })
+fn line() -> SilenceLimit {
+    LINE.get().unwrap_or_else(|| SilenceLimit { limit: OTHERWISE, heard: Instant::now() })
 }
 
 /// A server said something, or took something.
 pub(crate) fn heard() {
-    LINE.set(LINE.get().map(|line| Line { heard: Instant::now(), ..line }));
+    LINE.set(LINE.get().map(|line| SilenceLimit { heard: Instant::now(), ..line }));
 }
 
 /// When the silence will have been long enough.
 pub(crate) fn until() -> Instant {
-    let Line { limit, heard } = line();
+    let SilenceLimit { limit, heard } = line();
     heard + limit
 }
 
