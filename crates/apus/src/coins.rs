@@ -42,7 +42,7 @@ mod servers {
     use super::copy::{CopyArgs, copy};
     use super::get::{GetArgs, get};
     use crate::failure::{Failure, INTERRUPTED, IO, USAGE, WRONG};
-    use apus_coins::{Access, Password, Place};
+    use apus_coins::{Access, Password, StoreUrl};
     use apus_engine::utxo::{BatchedStore, BatcherOptions, CoinsStore, StoreError};
     use clap::{Args, Subcommand};
     use std::env;
@@ -127,7 +127,7 @@ mod servers {
 
     impl AccessArgs {
         /// The same for the library. The password has to be safe on its way to all of these places.
-        pub(super) fn access(&self, places: &[&Place]) -> Result<Access, Failure> {
+        pub(super) fn access(&self, places: &[&StoreUrl]) -> Result<Access, Failure> {
             let mut password = password(self.coins_password_file.as_deref())?;
             if self.coins_private_line {
                 password = password.map(Password::on_a_private_line);
@@ -161,7 +161,7 @@ mod servers {
     }
 
     /// The store at a place.
-    fn beyond(place: Place, access: Access) -> Beyond {
+    fn beyond(place: StoreUrl, access: Access) -> Beyond {
         let name = place.to_string();
         let open = move |network, bytes| {
             let store = apus_coins::open(&place, network, &access)?;
@@ -176,7 +176,7 @@ mod servers {
     }
 
     /// The place that an option names.
-    pub(super) fn place(option: &str, text: &str) -> Result<Place, Failure> {
+    pub(super) fn place(option: &str, text: &str) -> Result<StoreUrl, Failure> {
         // The text is not repeated: it may have a password in it.
         text.parse().map_err(|error| Failure::usage(format!("the value of {option}: {error}")))
     }

@@ -1,7 +1,6 @@
 //! [`Failure`]: an ending other than success, with its exit code.
 
 use apus_chain::KnownBlock;
-use apus_datadir::ErrorKind as FileErrorKind;
 use apus_datadir::snapshot::SnapshotError;
 use apus_engine::script::ScriptPoolError;
 use apus_engine::utxo::StoreError;
@@ -96,9 +95,9 @@ impl Failure {
     /// What is wrong with a snapshot.
     pub(crate) fn of_snapshot(path: &Path, error: &SnapshotError) -> Self {
         let message = format!("{}: {error}", path.display());
-        match error.kind() {
-            _ if matches!(error, SnapshotError::OtherNetwork { .. }) => Self::usage(message),
-            FileErrorKind::Invalid => Self::wrong(message),
+        match error {
+            SnapshotError::OtherNetwork { .. } => Self::usage(message),
+            _ if error.is_invalid() => Self::wrong(message),
             _ => Self::new(IO, message),
         }
     }

@@ -105,9 +105,7 @@ fn expect_readable(blocks: &BlocksFolder, chain: Network, has_index: bool) -> Re
             | BlkError::NoBlocks { .. }
             | BlkError::WrongChain { .. }
             | BlkError::OwnSignet { .. }
-            | BlkError::Folder { .. }
-            | BlkError::Open { .. }
-            | BlkError::Dangling { .. }),
+            | BlkError::Open(_)),
         ) => Err(SyncError::from(SourceError::from(error)).into()),
         // What else is wrong the command tells as it reads the files.
         _ => Ok(()),

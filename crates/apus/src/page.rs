@@ -12,7 +12,7 @@ use crate::metrics;
 use crate::print;
 use crate::version;
 use crate::watched::{Ended, Shared, Stall, Watched, lock};
-use apus_web::{Board, Options, Server, Token, WebError};
+use apus_web::{Board, PageServer, ServerOptions, Token, WebError};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,7 +28,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 static PAGE: Mutex<Option<Page>> = Mutex::new(None);
 
 struct Page {
-    server: Server,
+    server: PageServer,
     shared: Shared,
     stay: Stay,
 }
@@ -49,7 +49,7 @@ pub(crate) fn begin(args: &PageArgs, shared: &Shared) -> Result<(), Failure> {
         }
     };
     let board = Arc::new(Shown { shared: Arc::clone(shared), machine: Machine::here() });
-    let server = Server::start(Options { address, token: token.clone() }, board);
+    let server = PageServer::start(ServerOptions { address, token: token.clone() }, board);
     let server = server.map_err(failure)?;
     let url = url(server.address(), token.as_ref());
     if !print::speaks_json() {

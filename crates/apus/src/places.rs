@@ -6,7 +6,8 @@
 use crate::failure::{Failure, IO};
 use crate::node::quoted;
 use apus_storage::place::{
-    Lacking, Names, Unmovable, expect_movable, expect_movable_by_looks, look_at_place, try_place,
+    Lacking, NameDurability, Unmovable, expect_movable, expect_movable_by_looks, look_at_place,
+    try_place,
 };
 use apus_sync::{FolderOutput, parent};
 use std::path::{Path, PathBuf};
@@ -25,7 +26,9 @@ pub(crate) fn expect_places(
         }
         // What a folder is drafted in is locked.
         let locks = folders.iter().any(|output| nearest(parent(&output.path)) == folder);
-        if try_place(&folder, locks).map_err(|why| lacking(&folder, &why))? == Names::Unknown {
+        if try_place(&folder, locks).map_err(|why| lacking(&folder, &why))?
+            == NameDurability::Unknown
+        {
             unsure.push(folder.clone());
         }
         tried.push(folder);
@@ -63,8 +66,8 @@ pub(crate) fn look_at(outputs: &[&Path], workdir: &Path) -> Result<(), Failure> 
     }
     let folder = nearest(workdir);
     match look_at_place(&folder) {
-        Ok(Names::Durable) => Ok(()),
-        Ok(Names::Unknown) => Err(no_progress_there(&folder)),
+        Ok(NameDurability::Durable) => Ok(()),
+        Ok(NameDurability::Unknown) => Err(no_progress_there(&folder)),
         Err(why) => Err(Failure::io(&folder, format!("{why}: {ELSEWHERE}"))),
     }
 }

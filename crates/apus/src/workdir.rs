@@ -4,7 +4,7 @@ use crate::failure::{Failure, INTERRUPTED};
 use crate::places::{ELSEWHERE, no_progress_there};
 use apus_chain::Network;
 use apus_storage::lock::FolderLock;
-use apus_storage::place::{Names, try_opened};
+use apus_storage::place::{NameDurability, try_opened};
 use apus_storage::{
     DirStorage, NotOwn, create_private_dir, expect_own_folder, find_of_others, follow_own_links,
     read_whole, write_atomically,
@@ -67,8 +67,8 @@ impl WorkFolder {
     fn expect_durable(&self) -> Result<(), Failure> {
         let folder = self.storage.folder();
         match try_opened(self.lock.file(), folder) {
-            Ok(Names::Durable) => Ok(()),
-            Ok(Names::Unknown) => Err(no_progress_there(folder)),
+            Ok(NameDurability::Durable) => Ok(()),
+            Ok(NameDurability::Unknown) => Err(no_progress_there(folder)),
             Err(why) => Err(Failure::io(folder, format!("{why}: {ELSEWHERE}"))),
         }
     }

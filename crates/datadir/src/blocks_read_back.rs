@@ -16,24 +16,21 @@
 //! Pages that the system still has are dropped before, where it lets itself be asked, so that what is
 //! compared comes from the disk.
 
-mod error;
 mod index;
 mod part;
 #[cfg(test)]
 mod tests;
 
-pub use error::ReadBackError;
 pub use part::{PartRead, PartReader};
 
-use crate::files;
-use crate::obfuscation::Obfuscation;
+use crate::files::{self, Obfuscation};
+use crate::independent::IndependentReadError;
 use crate::rev;
 use apus_chain::{BlockContext, KeyedCoinSum, Params};
 use core::ops::ControlFlow;
-use index::Index;
-use std::fs;
-use std::io;
+use index::WrittenIndex;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// A part is no longer than this in bytes of blocks, or one block.
 const PART_BYTES: u32 = 8 << 20;
@@ -83,7 +80,7 @@ pub struct WrittenBlocks<'a> {
 pub struct BlocksReadBack<'a> {
     written: WrittenBlocks<'a>,
     key: Obfuscation,
-    index: Index,
+    index: WrittenIndex,
     /// Heights in the order in which their blocks lie.
     order: Vec<u32>,
     /// Where in `order` each part begins.
@@ -101,7 +98,7 @@ impl<'a> BlocksReadBack<'a> {
         written: WrittenBlocks<'a>,
         reached: &mut dyn FnMut(u32) -> ControlFlow<()>,
     ) -> Result<Option<Self>, ReadBackError> {
-        let Some(index) = Index::read(&written, reached)? else { return Ok(None) };
+        let Some(index) = WrittenIndex::read(&written, reached)? else { return Ok(None) };
         expect_files(&written, &index)?;
         let key = read_key(&written.folder.join(KEY_FILE))?;
         let mut order: Vec<u32> = (written.holds.first..written.blocks).collect();
@@ -172,10 +169,7 @@ const KEY_FILE: &str = "xor.dat";
 
 fn read_key(path: &Path) -> Result<Obfuscation, ReadBackError> {
     let length = fs::metadata(path).map_err(ReadBackError::io(path, 0))?.len();
-    let wrong = || ReadBackError::Folder {
-        path: path.to_owned(),
-        what: format!("it has {length} bytes, which is no key"),
-    };
+    let wrong = || ReadBackError::folder(path, &format!("it has {length} bytes, which is no key"));
     if length != Obfuscation::KEY_SIZE as u64 {
         return Err(wrong());
     }
@@ -184,9 +178,8 @@ fn read_key(path: &Path) -> Result<Obfuscation, ReadBackError> {
 }
 
 /// Fails unless the folder has the files that the index tells of, of these lengths, and no other.
-fn expect_files(written: &WrittenBlocks<'_>, index: &Index) -> Result<(), ReadBackError> {
+fn expect_files(written: &WrittenBlocks<'_>, index: &WrittenIndex) -> Result<(), ReadBackError> {
     let dir = written.folder;
-    let wrong = |path: &Path, what: String| ReadBackError::Folder { path: path.to_owned(), what };
     let count = index.files.len();
     for entry in fs::read_dir(dir).map_err(ReadBackError::io(dir, 0))? {
         let entry = entry.map_err(ReadBackError::io(dir, 0))?;
@@ -198,7 +191,7 @@ fn expect_files(written: &WrittenBlocks<'_>, index: &Index) -> Result<(), ReadBa
             None => !written.holds.whole || [KEY_FILE, "index"].contains(&name),
         };
         if !belongs {
-            return Err(wrong(&entry.path(), "it does not belong there".to_owned()));
+            return Err(ReadBackError::folder(&entry.path(), "it does not belong there"));
         }
     }
     for (number, file) in (0..).zip(&index.files) {
@@ -209,15 +202,69 @@ fn expect_files(written: &WrittenBlocks<'_>, index: &Index) -> Result<(), ReadBa
                 Ok(meta) => meta.len(),
                 Err(error) if error.kind() == io::ErrorKind::NotFound && length == 0 => 0,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    return Err(wrong(&path, "it is not there".to_owned()));
+                    return Err(ReadBackError::folder(&path, "it is not there"));
                 }
                 Err(error) => return Err(ReadBackError::io(&path, 0)(error)),
             };
             if found != length {
                 let what = format!("it has {found} bytes, and {length} by the block index");
-                return Err(wrong(&path, what));
+                return Err(ReadBackError::folder(&path, &what));
             }
         }
     }
     Ok(())
+}
+
+/// In what a `blocks` folder differs from what it is to hold. The caller, which made the folder,
+/// says what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadBackError {
+    /// The index could not be read by the code that reads back.
+    #[error("the block index was read back: {0}")]
+    Independent(#[from] IndependentReadError),
+    /// The index says something else than it should.
+    #[error("the block index {path} was read back, and {what}")]
+    Index {
+        /// The folder of the index.
+        path: PathBuf,
+        /// In what it differs, with block or file.
+        what: String,
+    },
+    /// A file is missing, too much, or of another length, or has not where it should what it should.
+    #[error("{0}")]
+    Files(String),
+    /// The system could not read.
+    #[error("cannot read {path} at byte {offset}: {source}; check the disk")]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// Where reading began.
+        offset: u64,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl ReadBackError {
+    /// Whether it is about the index alone, and blocks and undo data may be as they should.
+    pub fn is_about_index(&self) -> bool {
+        matches!(self, Self::Independent(_) | Self::Index { .. })
+    }
+
+    fn folder(path: &Path, what: &str) -> Self {
+        Self::Files(format!("{} was looked at once more, and {what}", path.display()))
+    }
+
+    /// What the index says of the content of a file is not so: `of` is whose place it was to be.
+    fn place(path: &Path, offset: u64, of: &str, what: &str) -> Self {
+        let path = path.display();
+        Self::Files(format!(
+            "{path} was read back at byte {offset}, where {of} should lie, and {what}"
+        ))
+    }
+
+    fn io(path: &Path, offset: u64) -> impl FnOnce(io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        move |source| Self::Io { path, offset, source }
+    }
 }

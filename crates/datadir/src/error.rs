@@ -1,38 +1,20 @@
 //! [`BlkError`]: what can go wrong with block files, where, and what to do about it.
 //!
-//! Every case belongs to one [`ErrorKind`]. Damage *inside* a block file is no error of a scan: it
-//! is listed in the summary, because good blocks may follow it.
+//! Damage *inside* a block file is no error of a scan: it is listed in the summary, because good blocks may
+//! follow it.
 
-use apus_chain::Network;
+use apus_chain::{BlockHash, Network};
+use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-
-/// What an error means for the run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ErrorKind {
-    /// The input itself is wrong: the same files fail again.
-    Invalid,
-    /// The surroundings are at fault (a permission, a node at work): once changed, the same run
-    /// can succeed.
-    Recoverable,
-    /// The disk or the program failed; trying again without finding out why is pointless.
-    Fatal,
-}
 
 /// Why block files could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum BlkError {
-    /// The folder cannot be listed.
-    #[error(
-        "cannot list the block files in {path}: {source}; give the `blocks` folder of a Bitcoin \
-         Core data directory; {}", to_be_read(.source)
-    )]
-    Folder {
-        /// The folder.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    /// The folder cannot be listed, or a file of it cannot be opened.
+    #[error("{0}")]
+    Open(String),
     /// The folder has no block files.
     #[error(
         "no blk00000.dat, blk00001.dat ... in {path}: give the folder that holds them, `blocks` \
@@ -42,23 +24,9 @@ pub enum BlkError {
         /// The folder.
         path: PathBuf,
     },
-    /// A name of a block file belongs to something else.
-    #[error("{path} is not a regular file: move it away, or restore the block file of that name")]
-    NotAFile {
-        /// The path.
-        path: PathBuf,
-    },
-    /// `xor.dat` has another length than Core writes.
-    #[error(
-        "{path} has {length} bytes where Bitcoin Core writes 8: without the key the block files \
-         beside it cannot be read; restore it from the node that wrote them"
-    )]
-    Key {
-        /// The path of `xor.dat`.
-        path: PathBuf,
-        /// Its length in bytes.
-        length: u64,
-    },
+    /// A file of the folder is none that a node writes, or a place is none that a block can have.
+    #[error("{0}")]
+    Strange(String),
     /// A plain file among those that are obfuscated.
     #[error(
         "{path} is a plain file, and not obfuscated with the key in xor.dat beside it, as other files are: give a folder \
@@ -68,44 +36,9 @@ pub enum BlkError {
         /// The file.
         path: PathBuf,
     },
-    /// A file is there but cannot be opened.
-    #[error("cannot open {path}: {source}; {}", to_be_read(.source))]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// A file that was listed is gone.
-    #[error(
-        "{path} has vanished since the folder was listed: stop the node, or its pruning, and \
-         start again"
-    )]
-    Vanished {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A link leads nowhere.
-    #[error(
-        "{path} is a link to {target}, which is not there: mount the disk that it is on, or restore it"
-    )]
-    Dangling {
-        /// The link.
-        path: PathBuf,
-        /// Where it leads.
-        target: PathBuf,
-    },
-    /// A file is shorter than it was, or than a block's place says.
-    #[error(
-        "{path} ends before byte {needed}: it was shortened, or the block's place is stale; stop \
-         the node that writes it and start again"
-    )]
-    Shortened {
-        /// The file.
-        path: PathBuf,
-        /// The first byte after what was to be read.
-        needed: u64,
-    },
+    /// A file that was listed is gone or shorter, or was never listed.
+    #[error("{0}")]
+    Changed(String),
     /// The system could not read.
     #[error("cannot read {path} at byte {offset}: {source}; check the disk")]
     Read {
@@ -115,30 +48,6 @@ pub enum BlkError {
         offset: u64,
         /// What the system said.
         source: io::Error,
-    },
-    /// A block's place names a file that is not there.
-    #[error(
-        "a block should lie in {path} at byte {offset}, but that file was not there when the \
-         folder was listed: it was pruned, or the block's place is stale: start the same command again"
-    )]
-    UnknownFile {
-        /// The path that the file would have.
-        path: PathBuf,
-        /// Where the block should begin.
-        offset: u64,
-    },
-    /// A block's place claims a size that no block has.
-    #[error(
-        "a block of {size} bytes is claimed in {path} at byte {offset}; a block has 80 to \
-         4000000: the place is wrong, or the file changed: start the same command again"
-    )]
-    Size {
-        /// The file.
-        path: PathBuf,
-        /// Where the block should begin.
-        offset: u64,
-        /// The size claimed.
-        size: u32,
     },
     /// The files hold blocks of another chain.
     #[error(
@@ -190,45 +99,143 @@ pub(crate) fn to_be_read(error: &io::Error) -> &'static str {
 }
 
 impl BlkError {
-    /// What the error means for the run.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::NoFiles { .. }
-            | Self::NotAFile { .. }
-            | Self::Key { .. }
-            | Self::Plain { .. }
-            | Self::Size { .. }
-            | Self::WrongChain { .. }
-            | Self::OwnSignet { .. }
-            | Self::NoBlocks { .. } => ErrorKind::Invalid,
-            Self::Folder { .. }
-            | Self::Open { .. }
-            | Self::Vanished { .. }
-            | Self::Dangling { .. }
-            | Self::Shortened { .. }
-            | Self::UnknownFile { .. } => ErrorKind::Recoverable,
-            Self::Read { .. } => ErrorKind::Fatal,
-        }
+    /// The folder of the block files could not be listed.
+    pub(crate) fn listing(path: &Path, source: &io::Error) -> Self {
+        Self::Open(format!(
+            "cannot list the block files in {}: {source}; give the `blocks` folder of a Bitcoin Core data directory; {}",
+            path.display(),
+            to_be_read(source)
+        ))
     }
 
     /// Sorts out why a file that was listed could not be opened.
-    pub(crate) fn opening(path: &Path, source: io::Error) -> Self {
-        let path = path.to_owned();
-        match source.kind() {
-            io::ErrorKind::NotFound => match std::fs::read_link(&path) {
-                Ok(target) => Self::Dangling { path, target },
-                Err(_) => Self::Vanished { path },
-            },
-            _ => Self::Open { path, source },
+    pub(crate) fn opening(path: &Path, source: &io::Error) -> Self {
+        let name = path.display();
+        match (source.kind(), std::fs::read_link(path)) {
+            (io::ErrorKind::NotFound, Ok(target)) => Self::Open(format!(
+                "{name} is a link to {}, which is not there: mount the disk that it is on, or restore it",
+                target.display()
+            )),
+            (io::ErrorKind::NotFound, Err(_)) => Self::Changed(format!(
+                "{name} has vanished since the folder was listed: stop the node, or its pruning, and start again"
+            )),
+            _ => Self::Open(format!("cannot open {name}: {source}; {}", to_be_read(source))),
         }
     }
 
     /// Sorts out why `offset..needed` of a file could not be read.
     pub(crate) fn reading(path: &Path, offset: u64, needed: u64, source: io::Error) -> Self {
-        let path = path.to_owned();
         match source.kind() {
-            io::ErrorKind::UnexpectedEof => Self::Shortened { path, needed },
-            _ => Self::Read { path, offset, source },
+            io::ErrorKind::UnexpectedEof => Self::shortened(path, needed),
+            _ => Self::Read { path: path.to_owned(), offset, source },
         }
+    }
+
+    /// A file has no byte before `needed`.
+    pub(crate) fn shortened(path: &Path, needed: u64) -> Self {
+        Self::Changed(format!(
+            "{} ends before byte {needed}: it was shortened, or the block's place is stale; stop the node that writes \
+             it and start again",
+            path.display()
+        ))
+    }
+}
+
+/// Why the block index could not be read.
+///
+/// None of these need stop a run: whatever the index would have said, the block files say too.
+#[derive(Debug, thiserror::Error)]
+pub enum IndexError {
+    /// There is no block index.
+    #[error("there is no block index in {path}")]
+    Missing {
+        /// Where it should be.
+        path: PathBuf,
+    },
+    /// A file is there but cannot be opened.
+    #[error("cannot open {path}: {source}; {}", to_be_read(.source))]
+    Open {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file that belongs to the index is not there.
+    #[error(
+        "{path} belongs to the block index but is not there: if a node is running on it, stop the \
+         node or try again"
+    )]
+    Vanished {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The system could not read.
+    #[error("cannot read {path} at byte {offset}: {source}; check the disk")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Where reading began.
+        offset: u64,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file is not what it should be.
+    #[error("{path} is damaged at byte {offset}: {what}")]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// Where, as precisely as is known.
+        offset: u64,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// An entry of the index is not what Core writes.
+    #[error(
+        "the entry of block {hash} in the block index {path} cannot be read: {what}; it may be of \
+         another version of Bitcoin Core"
+    )]
+    Entry {
+        /// The folder of the index.
+        path: PathBuf,
+        /// The block that the key names.
+        hash: BlockHash,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+impl IndexError {
+    pub(crate) fn corrupt(path: &Path, offset: u64, what: &'static str) -> Self {
+        Self::Corrupt { path: path.to_owned(), offset, what }
+    }
+
+    /// Opens a file for reading, with its length.
+    pub(crate) fn open(path: &Path) -> Result<(File, u64), Self> {
+        let open = || {
+            // To open a pipe is to wait for who writes into it.
+            if !fs::metadata(path)?.is_file() {
+                return Err(io::Error::other("it is no regular file"));
+            }
+            let file = File::open(path)?;
+            let length = file.metadata()?.len();
+            Ok((file, length))
+        };
+        open().map_err(|source: io::Error| match source.kind() {
+            io::ErrorKind::NotFound => Self::Vanished { path: path.to_owned() },
+            _ => Self::Open { path: path.to_owned(), source },
+        })
+    }
+
+    /// Fills `buffer` from `offset` on.
+    pub(crate) fn read(
+        path: &Path,
+        file: &File,
+        buffer: &mut [u8],
+        offset: u64,
+    ) -> Result<(), Self> {
+        file.read_exact_at(buffer, offset).map_err(|source| match source.kind() {
+            io::ErrorKind::UnexpectedEof => Self::corrupt(path, offset, "it was shortened"),
+            _ => Self::Read { path: path.to_owned(), offset, source },
+        })
     }
 }

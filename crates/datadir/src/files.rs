@@ -5,9 +5,11 @@
 //! so. What the files hold is the business of [`scan`](BlockFiles::scan) and
 //! [`BlockReader`](crate::BlockReader).
 
+#[cfg(test)]
+mod tests;
+
 use crate::error::BlkError;
-use crate::obfuscation::Obfuscation;
-use crate::place::BlocksFolder;
+use crate::folder::BlocksFolder;
 use apus_chain::{HEADER_SIZE, Network, Params};
 use std::fs::{self, File};
 use std::io;
@@ -52,7 +54,7 @@ pub struct BlockFile {
 
 impl BlockFile {
     pub(crate) fn open(&self) -> Result<File, BlkError> {
-        File::open(&self.path).map_err(|source| BlkError::opening(&self.path, source))
+        File::open(&self.path).map_err(|error| BlkError::opening(&self.path, &error))
     }
 
     /// Fills `buffer` from `offset` on, still obfuscated.
@@ -81,16 +83,19 @@ impl BlockFiles {
 
     fn open_in(folder: BlocksFolder, magic: [u8; 4]) -> Result<Self, BlkError> {
         let dir = folder.files.as_path();
-        let listing = |source| BlkError::Folder { path: dir.to_owned(), source };
+        let listing = |error: io::Error| BlkError::listing(dir, &error);
         let mut files = Vec::new();
         for entry in fs::read_dir(dir).map_err(listing)? {
             let entry = entry.map_err(listing)?;
             let Some(number) = entry.file_name().to_str().and_then(file_number) else { continue };
             let path = entry.path();
             // Follows links: people spread block files over disks.
-            let meta = fs::metadata(&path).map_err(|source| BlkError::opening(&path, source))?;
+            let meta = fs::metadata(&path).map_err(|error| BlkError::opening(&path, &error))?;
             if !meta.is_file() {
-                return Err(BlkError::NotAFile { path });
+                return Err(BlkError::Strange(format!(
+                    "{} is not a regular file: move it away, or restore the block file of that name",
+                    path.display()
+                )));
             }
             files.push(BlockFile { number, path, length: meta.len() });
         }
@@ -145,51 +150,29 @@ impl BlockFiles {
 
     /// The file with this number, wanted for the block at `offset`.
     pub(crate) fn file(&self, number: u32, offset: u64) -> Result<&BlockFile, BlkError> {
-        let unknown = || BlkError::UnknownFile { path: self.path(number), offset };
-        self.get(number).ok_or_else(unknown)
+        self.get(number).ok_or_else(|| {
+            BlkError::Changed(format!(
+                "a block should lie in {} at byte {offset}, but that file was not there when the folder was listed: it \
+                 was pruned, or the block's place is stale: start the same command again",
+                self.path(number).display()
+            ))
+        })
     }
 
     /// The block that begins at `offset` of file `number`, if a record of this chain is there:
     /// finds the size that Core's block index leaves out.
     pub fn locate(&self, number: u32, offset: u64) -> Result<Option<BlockLocation>, BlkError> {
         let file = self.file(number, offset)?;
-        self.locate_in(file, &file.open()?, offset)
-    }
-
-    /// [`locate`](Self::locate) for many blocks, `(key, file, offset)` each: sorts them, opens
-    /// every file once and reads 8 bytes a block. `each` gets the caller's key.
-    pub fn locate_all(
-        &self,
-        wanted: &mut [(u32, u32, u64)],
-        each: &mut dyn FnMut(u32, Option<BlockLocation>),
-    ) -> Result<(), BlkError> {
-        wanted.sort_unstable_by_key(|&(_, number, offset)| (number, offset));
-        for run in wanted.chunk_by(|a, b| a.1 == b.1) {
-            let file = self.file(run[0].1, run[0].2)?;
-            let handle = file.open()?;
-            for &(key, _, offset) in run {
-                each(key, self.locate_in(file, &handle, offset)?);
-            }
-        }
-        Ok(())
-    }
-
-    fn locate_in(
-        &self,
-        file: &BlockFile,
-        handle: &File,
-        offset: u64,
-    ) -> Result<Option<BlockLocation>, BlkError> {
         let Some(start) = offset.checked_sub(RECORD_HEAD) else { return Ok(None) };
         if offset > file.length {
             return Ok(None);
         }
         let mut head = [0; RECORD_HEAD as usize];
-        file.read(handle, &mut head, start)?;
+        file.read(&file.open()?, &mut head, start)?;
         self.obfuscation.apply(&mut head, start);
-        let [m0, m1, m2, m3, s0, s1, s2, s3] = head;
-        let size = u32::from_le_bytes([s0, s1, s2, s3]);
-        let location = BlockLocation { file: file.number, offset, size };
+        let [m0, m1, m2, m3, size @ ..] = head;
+        let size = u32::from_le_bytes(size);
+        let location = BlockLocation { file: number, offset, size };
         let good = [m0, m1, m2, m3] == self.magic
             && BLOCK_SIZES.contains(&size)
             && location.end() <= file.length;
@@ -209,24 +192,23 @@ pub(crate) fn file_number(name: &str) -> Option<u32> {
 
 pub(crate) fn read_key(path: &Path) -> Result<Obfuscation, BlkError> {
     let length = match fs::metadata(path) {
-        Ok(meta) => meta.len(),
         // Nodes before version 28 wrote plain files and no key.
         Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => {
             return Ok(Obfuscation::NONE);
         }
-        Err(source) if source.kind() == io::ErrorKind::NotFound => {
-            return Err(BlkError::opening(path, source));
-        }
-        Err(source) => return Err(BlkError::Open { path: path.to_owned(), source }),
+        other => other.map_err(|error| BlkError::opening(path, &error))?.len(),
     };
-    if length != Obfuscation::KEY_SIZE as u64 {
-        return Err(BlkError::Key { path: path.to_owned(), length });
-    }
-    let mut key = [0; Obfuscation::KEY_SIZE];
-    let file = File::open(path).map_err(|source| BlkError::opening(path, source))?;
-    file.read_exact_at(&mut key, 0)
-        .map_err(|source| BlkError::reading(path, 0, Obfuscation::KEY_SIZE as u64, source))?;
-    Ok(Obfuscation::new(key))
+    let key = match length == Obfuscation::KEY_SIZE as u64 {
+        true => fs::read(path).map_err(|error| BlkError::opening(path, &error))?.try_into().ok(),
+        false => None,
+    };
+    key.map(Obfuscation::new).ok_or_else(|| {
+        BlkError::Strange(format!(
+            "{} has {length} bytes where Bitcoin Core writes 8: without the key the block files beside it cannot be read; \
+             restore it from the node that wrote them",
+            path.display()
+        ))
+    })
 }
 
 impl BlockFiles {
@@ -298,113 +280,83 @@ pub fn network_of(dir: &Path) -> Result<Option<Network>, BlkError> {
     Ok(Network::from_magic(magic))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::error::ErrorKind;
-    use apus_chain::Network;
+/// The key of one folder of block files. All zeros means plain files.
+///
+/// A byte at file offset `n` is XORed with `key[n % 8]` (Core `node/blockstorage.cpp` and
+/// `util/obfuscation.h`), so the same bytes look different at different offsets and the offset is
+/// always part of the call. This hides nothing; it keeps virus scanners away from users' disks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Obfuscation {
+    key: [u8; Self::KEY_SIZE],
+}
 
-    const MAGIC: [u8; 4] = Network::Regtest.magic();
+impl Obfuscation {
+    /// Length of the key in bytes.
+    pub const KEY_SIZE: usize = 8;
 
-    fn folder(entries: &[(&str, &[u8])]) -> tempfile::TempDir {
-        let dir = tempfile::tempdir().unwrap();
-        for (name, bytes) in entries {
-            fs::write(dir.path().join(name), bytes).unwrap();
+    /// Plain files.
+    pub const NONE: Self = Self { key: [0; Self::KEY_SIZE] };
+
+    /// The key as it stands in `xor.dat`.
+    pub const fn new(key: [u8; Self::KEY_SIZE]) -> Self {
+        Self { key }
+    }
+
+    /// The key as it stands in `xor.dat`.
+    pub const fn key(self) -> [u8; Self::KEY_SIZE] {
+        self.key
+    }
+
+    /// Whether applying it changes nothing.
+    pub fn is_none(self) -> bool {
+        self == Self::NONE
+    }
+
+    /// The key as it meets a run of bytes that begins at `file_offset`.
+    #[inline]
+    fn aligned(self, file_offset: u64) -> [u8; Self::KEY_SIZE] {
+        let bits = 8 * (file_offset % Self::KEY_SIZE as u64) as u32;
+        u64::from_le_bytes(self.key).rotate_right(bits).to_le_bytes()
+    }
+
+    /// Obfuscates or de-obfuscates in place; `file_offset` is where `bytes` begin in their file.
+    #[inline]
+    pub fn apply(self, bytes: &mut [u8], file_offset: u64) {
+        if self.is_none() {
+            return;
         }
-        dir
-    }
-
-    #[test]
-    fn only_cores_names_count_and_gaps_are_fine() {
-        let dir = folder(&[
-            ("blk00007.dat", b"1234"),
-            ("blk00002.dat", b"12"),
-            ("blk123456.dat", b"1"),
-            ("blk000002.dat", b"x"),
-            ("blk+0001.dat", b"x"),
-            ("blk.dat", b"x"),
-            ("rev00002.dat", b"x"),
-            ("blk00003.dat.bak", b"x"),
-        ]);
-        let files = BlockFiles::open(dir.path(), MAGIC).unwrap();
-        let numbers: Vec<_> = files.files().iter().map(|file| file.number).collect();
-        assert_eq!(numbers, [2, 7, 123_456]);
-        assert_eq!(files.bytes_total(), 7);
-        assert!(files.obfuscation().is_none());
-    }
-
-    #[test]
-    fn one_file_that_can_be_read_will_do() {
-        let expect = |files: &[(&str, &[u8])]| {
-            BlockFiles::open(folder(files).path(), MAGIC).unwrap().expect_blocks()
-        };
-        let record = [&MAGIC[..], &[80, 0, 0, 0], &[7; 80]].concat();
-        let later = [&[9; 100][..], &record].concat();
-        let (empty, noise, shorter) = (&b""[..], &[9; 100][..], &record[..50]);
-        for blocks in [&record[..], &later, shorter] {
-            expect(&[("blk00000.dat", empty), ("blk00001.dat", blocks)]).unwrap();
+        let key = self.aligned(file_offset);
+        let mask = u64::from_le_bytes(key);
+        // Whole words without carried state: the compiler turns this into vector instructions.
+        let (words, rest) = bytes.as_chunks_mut::<{ Self::KEY_SIZE }>();
+        for word in words {
+            *word = (u64::from_le_bytes(*word) ^ mask).to_le_bytes();
         }
-        expect(&[("blk00000.dat", noise), ("blk00001.dat", &record)]).unwrap();
-        expect(&[("blk00000.dat", empty), ("blk00001.dat", &noise[..7])]).unwrap();
-        let none = expect(&[("blk00000.dat", empty), ("blk00001.dat", noise)]).unwrap_err();
-        assert!(matches!(none, BlkError::NoBlocks { bytes: 100, .. }), "{none}");
-    }
-
-    #[test]
-    fn the_key_has_eight_bytes_or_is_absent() {
-        let dir = folder(&[("blk00000.dat", b""), ("xor.dat", b"12345678")]);
-        let files = BlockFiles::open(dir.path(), MAGIC).unwrap();
-        assert_eq!(files.obfuscation(), Obfuscation::new(*b"12345678"));
-        for key in [&b""[..], b"1234567", b"123456789"] {
-            fs::write(dir.path().join("xor.dat"), key).unwrap();
-            let error = BlockFiles::open(dir.path(), MAGIC).unwrap_err();
-            assert!(matches!(error, BlkError::Key { length, .. } if length == key.len() as u64));
-            assert_eq!(error.kind(), ErrorKind::Invalid);
+        for (byte, mask) in rest.iter_mut().zip(key) {
+            *byte ^= mask;
         }
     }
 
-    #[test]
-    fn what_is_missing_is_named() {
-        let dir = folder(&[("readme", b"")]);
-        let error = BlockFiles::open(dir.path(), MAGIC).unwrap_err();
-        assert!(matches!(error, BlkError::NoFiles { .. }));
-        let gone = dir.path().join("gone");
-        let error = BlockFiles::open(&gone, MAGIC).unwrap_err();
-        assert!(error.to_string().contains(gone.to_str().unwrap()));
-        assert_eq!(error.kind(), ErrorKind::Recoverable);
-        fs::create_dir(dir.path().join("blk00000.dat")).unwrap();
-        assert!(matches!(BlockFiles::open(dir.path(), MAGIC), Err(BlkError::NotAFile { .. })));
+    /// The same as a copy.
+    #[inline]
+    pub(crate) fn applied<const N: usize>(self, bytes: &[u8; N], file_offset: u64) -> [u8; N] {
+        let mut applied = *bytes;
+        self.apply(&mut applied, file_offset);
+        applied
     }
 
-    #[test]
-    fn a_record_is_located_by_the_offset_of_its_block() {
-        let mut bytes = vec![0xee; 3];
-        bytes.extend_from_slice(&MAGIC);
-        bytes.extend_from_slice(&100u32.to_le_bytes());
-        bytes.extend_from_slice(&[7; 100]);
-        let key = Obfuscation::new(*b"\x01\x20\x30\x40\x50\x60\x70\x80");
-        key.apply(&mut bytes, 0);
-        let dir =
-            folder(&[("blk00004.dat", &bytes), ("xor.dat", b"\x01\x20\x30\x40\x50\x60\x70\x80")]);
-        let files = BlockFiles::open(dir.path(), MAGIC).unwrap();
-        let there = BlockLocation { file: 4, offset: 11, size: 100 };
-        assert_eq!(files.locate(4, 11).unwrap(), Some(there));
-        for offset in [0, 7, 8, 10, 12, 111, 112, u64::MAX] {
-            assert_eq!(files.locate(4, offset).unwrap(), None, "{offset}");
+    /// Length of `plain` without the bytes at its end that are zeros *on disk*, as in a
+    /// preallocated tail. `plain` is already de-obfuscated and begins at `file_offset`.
+    pub(crate) fn trimmed_len(self, plain: &[u8], file_offset: u64) -> usize {
+        let key = self.aligned(file_offset);
+        let (words, rest) = plain.as_chunks::<{ Self::KEY_SIZE }>();
+        let used = |bytes: &[u8]| bytes.iter().zip(&key).rposition(|(a, b)| a != b);
+        if let Some(last) = used(rest) {
+            return plain.len() - rest.len() + last + 1;
         }
-        assert!(matches!(files.locate(5, 11), Err(BlkError::UnknownFile { .. })));
-        let mut found = Vec::new();
-        let mut wanted = [(9, 4, 12), (1, 4, 11)];
-        files.locate_all(&mut wanted, &mut |key, place| found.push((key, place))).unwrap();
-        assert_eq!(found, [(1, Some(there)), (9, None)]);
-        // The size claims one byte more than the file has.
-        let file = fs::OpenOptions::new().write(true).open(&files.files()[0].path).unwrap();
-        file.set_len(110).unwrap();
-        let shorter = BlockFiles::open(dir.path(), MAGIC).unwrap();
-        assert_eq!(shorter.locate(4, 11).unwrap(), None);
-        file.set_len(5).unwrap();
-        assert!(matches!(files.locate(4, 11), Err(BlkError::Shortened { needed: 11, .. })));
-        fs::remove_file(&files.files()[0].path).unwrap();
-        assert!(matches!(files.locate(4, 11), Err(BlkError::Vanished { .. })));
+        match words.iter().rposition(|word| *word != key) {
+            Some(word) => word * Self::KEY_SIZE + used(&words[word]).map_or(0, |last| last + 1),
+            None => 0,
+        }
     }
 }

@@ -6,15 +6,15 @@
 //! [`BlockFiles::locate`](crate::BlockFiles::locate). Nothing is written,
 //! no lock is taken.
 
-mod file_info;
+#[cfg(test)]
+mod tests;
 mod write;
 
-pub use file_info::FileInfo;
 pub use write::{ChainBlock, IndexWriteError, write_block_index};
 
-use crate::index_error::IndexError;
+use crate::error::IndexError;
 use crate::leveldb::{self, Database};
-use apus_chain::{BlockHash, Header, ReadError, Reader};
+use apus_chain::{BlockHash, Header, ReadError, Reader, write_varint};
 use core::ops::ControlFlow;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -93,7 +93,10 @@ pub fn read_index(
     visit: &mut dyn FnMut(IndexEntry) -> ControlFlow<()>,
 ) -> Result<(), IndexError> {
     let dir = blocksdir.join("index");
-    entries(&dir, Database::open(&dir)?, visit)
+    Database::open(&dir)?.for_each(&mut |key, value| {
+        let entry = entry(&dir, key, value)?;
+        Ok(entry.map_or(ControlFlow::Continue(()), &mut *visit))
+    })
 }
 
 /// The same, and every checksum is compared, those too that only look-ups need. What the index says besides comes
@@ -118,17 +121,6 @@ pub fn read_whole_index(
 /// without reading what is in its tables: in a second, whatever its size.
 pub fn check_index_files(blocksdir: &Path) -> Result<(), IndexError> {
     leveldb::check_files(&blocksdir.join("index"))
-}
-
-fn entries(
-    dir: &Path,
-    database: Database,
-    visit: &mut dyn FnMut(IndexEntry) -> ControlFlow<()>,
-) -> Result<(), IndexError> {
-    database.for_each(&mut |key, value| {
-        let entry = entry(dir, key, value)?;
-        Ok(entry.map_or(ControlFlow::Continue(()), &mut *visit))
-    })
 }
 
 /// The entry of a block; none where the key is that of something else.
@@ -249,5 +241,60 @@ fn number(reader: &mut Reader<'_>, limit: u64) -> Result<u32, ReadError> {
     })
 }
 
-#[cfg(test)]
-mod tests;
+/// What Core keeps of a block file and its undo file (`node/blockstorage.h`, `CBlockFileInfo`).
+///
+/// A node appends by it: a size that is too small makes the node write over blocks that it has. Heights that are
+/// too narrow make a node that prunes remove blocks that it needs.
+#[derive(Default, Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileInfo {
+    /// How many blocks are in it.
+    pub blocks: u32,
+    /// Bytes of the block file that are in use.
+    pub size: u64,
+    /// Bytes of the undo file that are in use.
+    pub undo_size: u64,
+    /// The least height of a block.
+    pub height_first: u32,
+    /// The greatest.
+    pub height_last: u32,
+    /// The least time of a header.
+    pub time_first: u64,
+    /// The greatest.
+    pub time_last: u64,
+}
+
+impl FileInfo {
+    /// Adds a block, and no bytes (Core `CBlockFileInfo::AddBlock`).
+    pub fn add(&mut self, height: u32, time: u32) {
+        let time = u64::from(time);
+        if self.blocks == 0 {
+            (self.height_first, self.time_first) = (height, time);
+        }
+        self.blocks = self.blocks.saturating_add(1);
+        self.height_first = self.height_first.min(height);
+        self.height_last = self.height_last.max(height);
+        self.time_first = self.time_first.min(time);
+        self.time_last = self.time_last.max(time);
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        let heights = [self.height_first, self.height_last].map(u64::from);
+        let sizes = [u64::from(self.blocks), self.size, self.undo_size];
+        for number in sizes.iter().chain(&heights).chain(&[self.time_first, self.time_last]) {
+            write_varint(out, *number);
+        }
+    }
+
+    /// None where a node would read nothing of it. What follows the numbers it passes over, too.
+    fn read(value: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(value);
+        let mut small = [0; 5];
+        for number in &mut small {
+            *number = u32::try_from(reader.varint().ok()?).ok()?;
+        }
+        let [blocks, size, undo_size, height_first, height_last] = small;
+        let (time_first, time_last) = (reader.varint().ok()?, reader.varint().ok()?);
+        let (size, undo_size) = (size.into(), undo_size.into());
+        Some(Self { blocks, size, undo_size, height_first, height_last, time_first, time_last })
+    }
+}

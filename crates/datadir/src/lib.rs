@@ -7,46 +7,36 @@
 mod blocks_read_back;
 pub mod chainstate;
 mod error;
-mod extent;
 mod files;
-mod foreign;
+mod folder;
+mod independent;
 mod index;
-mod index_error;
 mod leveldb;
-mod lock;
-mod obfuscation;
-mod place;
 mod reader;
 mod rev;
 mod scan;
 pub mod snapshot;
-mod space;
 mod store;
-mod summary;
 #[cfg(test)]
-mod testing;
-mod window;
+mod tests;
 
 pub use blocks_read_back::{
     BlocksReadBack, Holds, PartRead, PartReader, ReadBackError, SpentAt, WrittenBlocks,
 };
-pub use error::{BlkError, ErrorKind};
-pub use files::{BlockFile, BlockFiles, BlockLocation, network_of};
-pub use foreign::ForeignError;
+pub use error::{BlkError, IndexError};
+pub use files::{BlockFile, BlockFiles, BlockLocation, Obfuscation, network_of};
+pub use folder::{
+    BlocksFolder, DATADIR_LOCK, DatadirLock, LEVELDB_LOCK, LockError, chain_folder, free_bytes,
+};
+pub use independent::IndependentReadError;
 pub use index::{
     ChainBlock, FileInfo, IndexEntry, IndexFlags, IndexRest, IndexWriteError, STATUS_ASSUMED,
     STATUS_FAILED, STATUS_HAVE_DATA, STATUS_HAVE_UNDO, STATUS_OPT_WITNESS, VALID_CHAIN, VALID_MASK,
     VALID_SCRIPTS, VALID_TRANSACTIONS, VALID_TREE, check_index_files, read_index, read_index_flags,
     read_whole_index, write_block_index,
 };
-pub use index_error::IndexError;
 pub use leveldb::DatabaseError;
-pub use lock::{DATADIR_LOCK, DatadirLock, LEVELDB_LOCK, LockError};
-pub use obfuscation::Obfuscation;
-pub use place::{BlocksFolder, chain_folder};
 pub use reader::{BlockReader, Each};
 pub use rev::{RevError, UndoFiles, has_undo_file};
-pub use scan::Visit;
-pub use space::free_bytes;
+pub use scan::{ScanSummary, StrayBytes, Visit};
 pub use store::{BlockStore, BlockStoreError, SpentCoins, StoredBlock, UndoLocation};
-pub use summary::{ScanSummary, Stretch};

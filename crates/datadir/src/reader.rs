@@ -32,13 +32,13 @@ pub struct BlockReader<'a> {
 }
 
 /// Blocks that are read with one request: all in one file, one after the other.
-struct Stretch<'w> {
+struct ReadSpan<'w> {
     blocks: &'w [(u32, BlockLocation)],
     start: u64,
     end: u64,
 }
 
-impl Stretch<'_> {
+impl ReadSpan<'_> {
     fn file(&self) -> u32 {
         self.blocks[0].1.file
     }
@@ -78,10 +78,14 @@ impl<'a> BlockReader<'a> {
         let file = self.files.file(location.file, location.offset)?;
         if !BLOCK_SIZES.contains(&location.size) {
             let BlockLocation { offset, size, .. } = location;
-            return Err(BlkError::Size { path: file.path.clone(), offset, size });
+            return Err(BlkError::Strange(format!(
+                "a block of {size} bytes is claimed in {} at byte {offset}; a block has 80 to 4000000: the place is \
+                 wrong, or the file changed: start the same command again",
+                file.path.display()
+            )));
         }
         if location.end() > file.length {
-            return Err(BlkError::Shortened { path: file.path.clone(), needed: location.end() });
+            return Err(BlkError::shortened(&file.path, location.end()));
         }
         Ok(())
     }
@@ -90,7 +94,7 @@ impl<'a> BlockReader<'a> {
     fn next_stretch<'w>(
         &self,
         wanted: &'w [(u32, BlockLocation)],
-    ) -> (Option<Stretch<'w>>, &'w [(u32, BlockLocation)]) {
+    ) -> (Option<ReadSpan<'w>>, &'w [(u32, BlockLocation)]) {
         let Some(&(_, first)) = wanted.first() else { return (None, wanted) };
         let (start, mut end) = (first.offset, first.end());
         let mut count = 1;
@@ -106,13 +110,13 @@ impl<'a> BlockReader<'a> {
             count += 1;
         }
         let (blocks, rest) = wanted.split_at(count);
-        (Some(Stretch { blocks, start, end }), rest)
+        (Some(ReadSpan { blocks, start, end }), rest)
     }
 
     fn hand_out(
         &mut self,
-        current: &Stretch<'_>,
-        next: Option<&Stretch<'_>>,
+        current: &ReadSpan<'_>,
+        next: Option<&ReadSpan<'_>>,
         each: &mut Each<'_>,
     ) -> Result<ControlFlow<()>, BlkError> {
         let number = current.file();

@@ -5,18 +5,17 @@
 //! The checksum covers the hash of the block before, so data of another block is
 //! noticed. What the data mean is not looked at.
 
-mod search;
+#[cfg(test)]
+mod tests;
 
-pub use search::has_undo_file;
-
-use crate::error::{BlkError, ErrorKind};
-use crate::files::{RECORD_HEAD, read_key};
-use crate::obfuscation::Obfuscation;
+use crate::error::BlkError;
+use crate::files::{Obfuscation, RECORD_HEAD, read_key};
 use apus_chain::{BlockHash, undo_checksum};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes behind the undo data: their checksum.
 pub(crate) const CHECKSUM: u64 = 32;
@@ -65,18 +64,6 @@ pub enum RevError {
     },
 }
 
-impl RevError {
-    /// What the error means for the run.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Key(error) => error.kind(),
-            Self::Open { .. } => ErrorKind::Recoverable,
-            Self::Read { .. } => ErrorKind::Fatal,
-            Self::Damaged { .. } => ErrorKind::Invalid,
-        }
-    }
-}
-
 /// The undo files of one folder, one of them open.
 #[derive(Debug)]
 pub struct UndoFiles {
@@ -111,13 +98,18 @@ impl UndoFiles {
     /// there.
     pub fn end(&self, file: u32, offset: u64) -> Option<u64> {
         let (_, handle) = self.open_file(file, offset).ok()?;
-        let start = offset.checked_sub(RECORD_HEAD)?;
+        let size = self.record_size(&handle, offset).ok()??;
+        Some(offset + u64::from(size) + CHECKSUM)
+    }
+
+    /// The size in the record whose data begin at `offset`; none where there is no record.
+    fn record_size(&self, file: &File, offset: u64) -> io::Result<Option<u32>> {
+        let Some(start) = offset.checked_sub(RECORD_HEAD) else { return Ok(None) };
         let mut head = [0; RECORD_HEAD as usize];
-        handle.read_exact_at(&mut head, start).ok()?;
+        file.read_exact_at(&mut head, start)?;
         self.obfuscation.apply(&mut head, start);
-        let (magic, size) = head.split_first_chunk::<4>()?;
-        let size = u32::from_le_bytes(*size.first_chunk()?);
-        (*magic == self.magic).then(|| offset + u64::from(size) + CHECKSUM)
+        let [m0, m1, m2, m3, size @ ..] = head;
+        Ok(([m0, m1, m2, m3] == self.magic).then_some(u32::from_le_bytes(size)))
     }
 
     /// Length of a file; none where it is not there.
@@ -144,17 +136,12 @@ impl UndoFiles {
         let reading = |source| RevError::Read { path: path.to_owned(), offset, source };
         // Asked each time: the file of a node at work grows.
         let length = handle.metadata().map_err(reading)?.len();
-        let Some(start) = offset.checked_sub(RECORD_HEAD).filter(|_| offset <= length) else {
+        if !(RECORD_HEAD..=length).contains(&offset) {
             return Err(damaged(format!("no record can lie there in a file of {length} bytes")));
-        };
-        let mut head = [0; RECORD_HEAD as usize];
-        handle.read_exact_at(&mut head, start).map_err(reading)?;
-        self.obfuscation.apply(&mut head, start);
-        let [m0, m1, m2, m3, size @ ..] = head;
-        if [m0, m1, m2, m3] != self.magic {
-            return Err(damaged("there is no record".to_owned()));
         }
-        let size = u32::from_le_bytes(size);
+        let Some(size) = self.record_size(handle, offset).map_err(reading)? else {
+            return Err(damaged("there is no record".to_owned()));
+        };
         let whole = u64::from(size) + CHECKSUM;
         if whole > length - offset {
             let left = length - offset;
@@ -184,78 +171,173 @@ pub(crate) fn file_number(name: &str) -> Option<u32> {
     (file_name(number) == name).then_some(number)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::{KEY, MAGIC, fixtures};
-    use apus_chain::{BlockUndo, Header, Network};
-    use core::ops::ControlFlow;
-    use std::fs;
+/// How much is read at once to find where a record begins.
+const CHUNK: usize = 256 << 10;
 
-    const PREV: BlockHash = BlockHash([7; 32]);
+/// A search ends when it has hashed so many times the bytes of its file, whatever lies there. Some 30 blocks
+/// beside the chain in a file of 120,000 small ones take 20.
+const HASHED_MAX: u64 = 64;
 
-    /// A folder with one record in file 3; the data begin at byte 13.
-    fn folder(change: impl Fn(&mut Vec<u8>)) -> (tempfile::TempDir, UndoFiles) {
-        let dir = tempfile::tempdir().unwrap();
-        let mut bytes = vec![0xee; 5];
-        bytes.extend_from_slice(&MAGIC);
-        bytes.extend_from_slice(&3u32.to_le_bytes());
-        bytes.extend_from_slice(b"abc");
-        bytes.extend_from_slice(&undo_checksum(&PREV, b"abc"));
-        change(&mut bytes);
-        Obfuscation::new(KEY).apply(&mut bytes, 0);
-        fs::write(dir.path().join("rev00003.dat"), bytes).unwrap();
-        fs::write(dir.path().join("xor.dat"), KEY).unwrap();
-        let files = UndoFiles::open(dir.path(), MAGIC).unwrap();
-        (dir, files)
+impl UndoFiles {
+    /// The undo data in file `number` of blocks that come after `prevs`, in the order in which they lie: which
+    /// of `prevs`, and where, as [`read`](Self::read) takes it. It is quick if the blocks come by ascending height. A
+    /// search that is told to `halt` has not gone through all of the file.
+    pub fn find(
+        &self,
+        number: u32,
+        prevs: &[BlockHash],
+        halt: &AtomicBool,
+    ) -> Result<Vec<(usize, u64)>, RevError> {
+        let (path, file) = self.open_file(number, 0)?;
+        let length = match file.metadata() {
+            Ok(meta) => meta.len(),
+            Err(source) => return Err(RevError::Read { path, offset: 0, source }),
+        };
+        let mut search = UndoFileSearch {
+            path,
+            file,
+            length,
+            magic: self.magic,
+            obfuscation: self.obfuscation,
+            prevs,
+            found: Vec::new(),
+            expected: 0,
+            hashable: length.saturating_mul(HASHED_MAX),
+            chunk: (0, Vec::new()),
+            record: Vec::new(),
+        };
+        let mut at = 0;
+        while search.hashable > 0 && !halt.load(Ordering::Relaxed) {
+            let Some(start) = search.next_magic(at)? else { break };
+            at = search.take(start)?;
+        }
+        Ok(search.found)
+    }
+}
+
+/// A search through one file.
+///
+/// Where in a file the undo data of blocks lie, as the file alone tells.
+///
+/// A record does not say which block it is of, but its checksum covers the hash of the block before. A node
+/// writes undo data as it connects blocks, so the records of a file come nearly in the order of heights:
+/// each is held against the block after the last one found, then against those next to it, ever farther
+/// away. A record of none of them is passed. Where the size in such a record leads to no other, the bytes
+/// behind its magic are searched, so that damage costs the record that it is in and not those behind it.
+///
+/// Blocks that follow the same one cannot be told apart by checksums: where one of them is beside the chain,
+/// the records of both are found for the other. What the data say is not looked at.
+struct UndoFileSearch<'a> {
+    path: PathBuf,
+    file: File,
+    length: u64,
+    magic: [u8; 4],
+    obfuscation: Obfuscation,
+    prevs: &'a [BlockHash],
+    found: Vec<(usize, u64)>,
+    /// The block after the last one found.
+    expected: usize,
+    /// Bytes that may still be hashed.
+    hashable: u64,
+    /// What was read last to find a record's start, and from where on.
+    chunk: (u64, Vec<u8>),
+    /// Undo data and their checksum.
+    record: Vec<u8>,
+}
+
+impl UndoFileSearch<'_> {
+    /// Fills `buffer` from `offset` on, which must be in the file.
+    fn fill(&self, buffer: &mut [u8], offset: u64) -> Result<(), RevError> {
+        let reading = |source| RevError::Read { path: self.path.clone(), offset, source };
+        self.file.read_exact_at(buffer, offset).map_err(reading)
     }
 
-    #[test]
-    fn a_record_is_read_where_it_lies_and_nowhere_else() {
-        let (dir, mut files) = folder(|_| ());
-        assert_eq!(files.read(3, 13, &PREV).unwrap(), b"abc");
-        for offset in [0, 7, 8, 12, 14, 48, 49, u64::MAX] {
-            let error = files.read(3, offset, &PREV).unwrap_err();
-            assert!(matches!(error, RevError::Damaged { .. }), "{error}");
-        }
-        let error = files.read(3, 13, &BlockHash([8; 32])).unwrap_err();
-        assert!(error.to_string().contains("rev00003.dat is damaged at byte 13"), "{error}");
-        assert!(matches!(files.read(4, 13, &PREV), Err(RevError::Open { .. })));
-        // A failed read of another file does no harm.
-        assert_eq!(files.read(3, 13, &PREV).unwrap(), b"abc");
-        fs::write(dir.path().join("xor.dat"), b"short").unwrap();
-        assert!(matches!(UndoFiles::open(dir.path(), MAGIC), Err(RevError::Key(_))));
-    }
-
-    #[test]
-    fn every_flipped_bit_and_every_cut_is_noticed() {
-        for bit in 5 * 8..(13 + 3 + 32) * 8 {
-            let (_dir, mut files) = folder(|bytes| bytes[bit / 8] ^= 1 << (bit % 8));
-            let error = files.read(3, 13, &PREV).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-        }
-        for length in 0..48 {
-            let (_dir, mut files) = folder(|bytes| bytes.truncate(length));
-            assert!(files.read(3, 13, &PREV).is_err());
-        }
-    }
-
-    #[test]
-    fn a_nodes_undo_data_are_all_read() {
-        let blocksdir = fixtures().join("regtest-315/regtest/blocks");
-        let mut files = UndoFiles::open(&blocksdir, Network::Regtest.magic()).unwrap();
-        let mut coins = 0;
-        crate::read_index(&blocksdir, &mut |entry| {
-            if let Some((file, offset)) = entry.undo {
-                let prev = Header::parse(&entry.header).prev;
-                let undo = files.read(file, offset, &prev).unwrap();
-                let undo = BlockUndo::read(&undo).unwrap();
-                assert_eq!(undo.tx_count(), entry.tx_count as usize);
-                coins += undo.coins().len();
+    /// Where magic lies at `at` or behind it.
+    fn next_magic(&mut self, mut at: u64) -> Result<Option<u64>, RevError> {
+        loop {
+            let (start, bytes) = &self.chunk;
+            let skip = at.checked_sub(*start).and_then(|skip| usize::try_from(skip).ok());
+            let seen = skip.and_then(|skip| bytes.get(skip..)).unwrap_or_default();
+            let found = seen.windows(self.magic.len()).position(|bytes| bytes == self.magic);
+            if let Some(found) = found {
+                return Ok(Some(at + found as u64));
             }
-            ControlFlow::Continue(())
-        })
-        .unwrap();
-        assert_eq!(coins, 10, "what the chain spends");
+            // The last bytes may be the first of one.
+            at += seen.len().saturating_sub(self.magic.len() - 1) as u64;
+            let left = self.length.saturating_sub(at);
+            if left < RECORD_HEAD + CHECKSUM {
+                return Ok(None);
+            }
+            let mut bytes = std::mem::take(&mut self.chunk.1);
+            bytes.resize(usize::try_from(left).map_or(CHUNK, |left| left.min(CHUNK)), 0);
+            self.fill(&mut bytes, at)?;
+            self.obfuscation.apply(&mut bytes, at);
+            self.chunk = (at, bytes);
+        }
     }
+
+    /// Finds out which block the record at `start` is of. Gives where to go on.
+    fn take(&mut self, start: u64) -> Result<u64, RevError> {
+        let offset = start + RECORD_HEAD;
+        let Some(room) = self.length.checked_sub(offset) else { return Ok(self.length) };
+        let mut head = [0; RECORD_HEAD as usize];
+        self.fill(&mut head, start)?;
+        self.obfuscation.apply(&mut head, start);
+        let [_, _, _, _, size @ ..] = head;
+        let whole = u64::from(u32::from_le_bytes(size)) + CHECKSUM;
+        if whole > room {
+            return Ok(start + 1);
+        }
+        let mut record = std::mem::take(&mut self.record);
+        record.resize(whole as usize, 0);
+        self.fill(&mut record, offset)?;
+        self.obfuscation.apply(&mut record, offset);
+        let found = self.block_of(&record);
+        self.record = record;
+        if let Some(found) = found {
+            self.found.push((found, offset));
+            self.expected = found + 1;
+        }
+        let end = offset + whole;
+        Ok(if found.is_some() || self.ends_a_record(end)? { end } else { start + 1 })
+    }
+
+    /// The block that a record is of, by its place in `prevs`.
+    fn block_of(&mut self, record: &[u8]) -> Option<usize> {
+        let (undo, sum) = record.split_last_chunk::<{ CHECKSUM as usize }>()?;
+        let cost = record.len() as u64 + size_of::<BlockHash>() as u64;
+        let (before, after) = self.prevs.split_at(self.expected);
+        let mut after = (before.len()..).zip(after);
+        let mut before = before.iter().enumerate().rev();
+        loop {
+            let (next, last) = (after.next(), before.next());
+            if next.is_none() && last.is_none() {
+                return None;
+            }
+            for (at, prev) in [next, last].into_iter().flatten() {
+                if self.hashable == 0 {
+                    return None;
+                }
+                self.hashable = self.hashable.saturating_sub(cost);
+                if *sum == undo_checksum(prev, undo) {
+                    return Some(at);
+                }
+            }
+        }
+    }
+
+    /// Whether a record may end at `end`: another begins there, or nothing but preallocated space is left.
+    fn ends_a_record(&self, end: u64) -> Result<bool, RevError> {
+        if end + self.magic.len() as u64 > self.length {
+            return Ok(end == self.length);
+        }
+        let mut raw = [0; 4];
+        self.fill(&mut raw, end)?;
+        Ok(raw == [0; 4] || self.obfuscation.applied(&raw, end) == self.magic)
+    }
+}
+
+/// Whether a folder has the undo file of a number.
+pub fn has_undo_file(dir: &Path, number: u32) -> bool {
+    dir.join(file_name(number)).is_file()
 }

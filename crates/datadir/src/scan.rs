@@ -8,13 +8,14 @@
 //!
 //! Blocks are neither checked nor told apart: the same block is reported wherever it lies.
 
+#[cfg(test)]
+mod tests;
+
 use crate::error::BlkError;
-use crate::extent::{HEADER, block_len};
-use crate::files::{BLOCK_SIZES, BlockFile, BlockFiles, BlockLocation, RECORD_HEAD};
-use crate::summary::{ScanSummary, Stretch};
-use crate::window::Window;
-use apus_chain::Network;
+use crate::files::{BLOCK_SIZES, BlockFile, BlockFiles, BlockLocation, Obfuscation, RECORD_HEAD};
+use apus_chain::{Network, ReadError, Reader};
 use core::ops::ControlFlow;
+use std::fs::File;
 
 /// Called with each header and the place of its block, in disk order within a file.
 pub type Visit<'a> = dyn FnMut(&[u8; HEADER], BlockLocation) -> ControlFlow<()> + 'a;
@@ -73,7 +74,7 @@ impl BlockFiles {
         summary: &mut ScanSummary,
     ) -> Result<ControlFlow<()>, BlkError> {
         let handle = file.open()?;
-        let window = || Window::new(file, &handle, self.obfuscation());
+        let window = || FileWindow::new(file, &handle, self.obfuscation());
         summary.files += 1;
         FileScan {
             files: self,
@@ -92,7 +93,7 @@ impl BlockFiles {
 }
 
 /// Bytes passed since the last record.
-struct Gap {
+struct ScanGap {
     start: u64,
     /// First byte after the last one that is not zero on disk.
     used_end: u64,
@@ -101,7 +102,7 @@ struct Gap {
 }
 
 /// What lies at an offset.
-enum Found {
+enum ScanHit {
     /// A block of this chain.
     Record([u8; HEADER], BlockLocation),
     /// A record of another network and its end.
@@ -112,7 +113,7 @@ enum Found {
 }
 
 /// What comes after a record.
-enum After {
+enum RecordEnd {
     Record,
     /// The end of the file, to the byte.
     End,
@@ -126,13 +127,13 @@ struct FileScan<'a> {
     files: &'a BlockFiles,
     file: &'a BlockFile,
     /// Records one after the other, and the chunks of a search.
-    heads: Window<'a>,
+    heads: FileWindow<'a>,
     /// Looks elsewhere without losing what `heads` holds.
-    probe: Window<'a>,
+    probe: FileWindow<'a>,
     /// Whole doubtful blocks.
-    spans: Window<'a>,
+    spans: FileWindow<'a>,
     outline_budget: u64,
-    gap: Option<Gap>,
+    gap: Option<ScanGap>,
     summary: &'a mut ScanSummary,
 }
 
@@ -141,7 +142,7 @@ impl FileScan<'_> {
         let mut at = 0;
         while at < self.file.length {
             match self.look(at)? {
-                Found::Record(header, location) => {
+                ScanHit::Record(header, location) => {
                     self.end_gap(at, false);
                     self.summary.records += 1;
                     self.summary.bytes += u64::from(location.size);
@@ -150,24 +151,24 @@ impl FileScan<'_> {
                     }
                     at = location.end();
                 }
-                Found::Foreign(network, end) => {
+                ScanHit::Foreign(network, end) => {
                     self.end_gap(at, false);
                     self.summary.add_foreign(network);
                     at = end;
                 }
-                Found::Broken(location) => {
+                ScanHit::Broken(location) => {
                     self.gap_at(at).torn.get_or_insert(location);
                     at = self.search(at)?;
                 }
-                Found::Nothing => at = self.search(at)?,
+                ScanHit::Nothing => at = self.search(at)?,
             }
         }
         self.end_gap(self.file.length, true);
         Ok(ControlFlow::Continue(()))
     }
 
-    fn gap_at(&mut self, at: u64) -> &mut Gap {
-        self.gap.get_or_insert(Gap { start: at, used_end: at, torn: None })
+    fn gap_at(&mut self, at: u64) -> &mut ScanGap {
+        self.gap.get_or_insert(ScanGap { start: at, used_end: at, torn: None })
     }
 
     fn end_gap(&mut self, at: u64, at_file_end: bool) {
@@ -179,7 +180,7 @@ impl FileScan<'_> {
         }
         if gap.used_end > gap.start && end > gap.start {
             let length = end - gap.start;
-            self.summary.add_resynced(Stretch {
+            self.summary.add_resynced(StrayBytes {
                 file: self.file.number,
                 offset: gap.start,
                 length,
@@ -188,38 +189,38 @@ impl FileScan<'_> {
     }
 
     /// What lies at `at`.
-    fn look(&mut self, at: u64) -> Result<Found, BlkError> {
+    fn look(&mut self, at: u64) -> Result<ScanHit, BlkError> {
         let head = self.heads.at_least(at, RECORD_PROBE, RECORD_PROBE)?;
         let Some((&[m0, m1, m2, m3, s0, s1, s2, s3], rest)) = head.split_first_chunk() else {
-            return Ok(Found::Nothing);
+            return Ok(ScanHit::Nothing);
         };
         let magic = [m0, m1, m2, m3];
         let size = u32::from_le_bytes([s0, s1, s2, s3]);
         if !BLOCK_SIZES.contains(&size) {
-            return Ok(Found::Nothing);
+            return Ok(ScanHit::Nothing);
         }
         let header = rest.first_chunk::<HEADER>().copied();
         let location = BlockLocation { file: self.file.number, offset: at + RECORD_HEAD, size };
         if magic == self.files.magic() {
-            let Some(header) = header else { return Ok(Found::Broken(location)) };
+            let Some(header) = header else { return Ok(ScanHit::Broken(location)) };
             return Ok(match self.judge(location)? {
-                Some(location) => Found::Record(header, location),
-                None => Found::Broken(location),
+                Some(location) => ScanHit::Record(header, location),
+                None => ScanHit::Broken(location),
             });
         }
         match Network::from_magic(magic) {
-            Some(network) if !matches!(self.after(location, magic)?, After::Other) => {
-                Ok(Found::Foreign(network, location.end()))
+            Some(network) if !matches!(self.after(location, magic)?, RecordEnd::Other) => {
+                Ok(ScanHit::Foreign(network, location.end()))
             }
-            _ => Ok(Found::Nothing),
+            _ => Ok(ScanHit::Nothing),
         }
     }
 
     /// What comes after a record of the network with this magic.
-    fn after(&mut self, location: BlockLocation, magic: [u8; 4]) -> Result<After, BlkError> {
+    fn after(&mut self, location: BlockLocation, magic: [u8; 4]) -> Result<RecordEnd, BlkError> {
         let end = location.end();
         if end >= self.file.length {
-            return Ok(if end == self.file.length { After::End } else { After::Other });
+            return Ok(if end == self.file.length { RecordEnd::End } else { RecordEnd::Other });
         }
         // Within a gap the chunk being searched is worth more than the next record's head.
         let window = if self.gap.is_some() { &mut self.probe } else { &mut self.heads };
@@ -227,11 +228,11 @@ impl FileScan<'_> {
         let next = window.at_least(end, RECORD_PROBE, ahead)?;
         let next = &next[..next.len().min(RECORD_PROBE)];
         Ok(if next.starts_with(&magic) || next.starts_with(&self.files.magic()) {
-            After::Record
+            RecordEnd::Record
         } else if self.files.obfuscation().trimmed_len(next, end) == 0 {
-            After::Zeros
+            RecordEnd::Zeros
         } else {
-            After::Other
+            RecordEnd::Other
         })
     }
 
@@ -239,10 +240,10 @@ impl FileScan<'_> {
     /// the block itself shows, or `None` if it is not all there.
     fn judge(&mut self, location: BlockLocation) -> Result<Option<BlockLocation>, BlkError> {
         let credible = match self.after(location, self.files.magic())? {
-            After::Record => true,
-            After::End => !self.ends_in_zeros(location)?,
+            RecordEnd::Record => true,
+            RecordEnd::End => !self.ends_in_zeros(location)?,
             // A size that is a little too large ends in zeros too.
-            After::Zeros | After::Other => false,
+            RecordEnd::Zeros | RecordEnd::Other => false,
         };
         if credible {
             return Ok(Some(location));
@@ -320,5 +321,221 @@ fn find_magic(bytes: &[u8], magic: [u8; 4]) -> Option<usize> {
     })
 }
 
-#[cfg(test)]
-mod tests;
+/// Bytes that belong to no block.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct StrayBytes {
+    /// Number of the block file.
+    pub file: u32,
+    /// Where it begins.
+    pub offset: u64,
+    /// Its length in bytes.
+    pub length: u64,
+}
+
+/// What a scan saw.
+///
+/// Its memory is bounded: of each kind of damage the first [`ScanSummary::LISTED_MAX`] places are
+/// listed and the rest only counted.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ScanSummary {
+    /// Files gone through.
+    pub files: u64,
+    /// Records of this chain, repeated blocks counted each time.
+    pub records: u64,
+    /// Length of their blocks together in bytes.
+    pub bytes: u64,
+    /// Records whose claimed size was wrong and that were reported with the size they really have.
+    pub mended: u64,
+    /// Last records of files whose block is not all there: a write that a crash cut short. The
+    /// size is the one claimed, and they were not reported.
+    pub torn: Vec<BlockLocation>,
+    /// How many records are torn, those not listed included.
+    pub torn_count: u64,
+    /// Stretches that hold neither blocks nor the zeros of preallocated space.
+    pub resynced: Vec<StrayBytes>,
+    /// How many such stretches there are, those not listed included.
+    pub resynced_count: u64,
+    /// Length of all of them together in bytes.
+    pub resynced_bytes: u64,
+    /// Records of other networks, in the order of [`Network::ALL`].
+    pub foreign: [u64; Network::ALL.len()],
+}
+
+impl ScanSummary {
+    /// How many places of damage of each kind are listed.
+    pub const LISTED_MAX: usize = 10_000;
+
+    /// Adds what another scan saw, of other files.
+    pub fn merge(&mut self, other: Self) {
+        self.files += other.files;
+        self.records += other.records;
+        self.bytes += other.bytes;
+        self.mended += other.mended;
+        self.torn.extend(other.torn);
+        self.torn.truncate(Self::LISTED_MAX);
+        self.torn_count += other.torn_count;
+        self.resynced.extend(other.resynced);
+        self.resynced.truncate(Self::LISTED_MAX);
+        self.resynced_count += other.resynced_count;
+        self.resynced_bytes += other.resynced_bytes;
+        for (sum, more) in self.foreign.iter_mut().zip(other.foreign) {
+            *sum += more;
+        }
+    }
+
+    /// Fails if there is no block of this chain, with what was found instead.
+    pub fn verdict(&self, files: &BlockFiles) -> Result<(), BlkError> {
+        if self.records > 0 {
+            return Ok(());
+        }
+        let path = files.dir().to_owned();
+        match Network::ALL.into_iter().zip(self.foreign).max_by_key(|&(_, records)| records) {
+            Some((found, records)) if records > 0 => {
+                Err(BlkError::WrongChain { path, found, records })
+            }
+            _ => match files.magic_of_signet()? {
+                Some(magic) => Err(BlkError::OwnSignet { path, magic }),
+                None => Err(BlkError::NoBlocks { path, bytes: files.bytes_total() }),
+            },
+        }
+    }
+
+    pub(crate) fn add_torn(&mut self, location: BlockLocation) {
+        self.torn_count += 1;
+        if self.torn.len() < Self::LISTED_MAX {
+            self.torn.push(location);
+        }
+    }
+
+    pub(crate) fn add_resynced(&mut self, stretch: StrayBytes) {
+        self.resynced_count += 1;
+        self.resynced_bytes += stretch.length;
+        if self.resynced.len() < Self::LISTED_MAX {
+            self.resynced.push(stretch);
+        }
+    }
+
+    pub(crate) fn add_foreign(&mut self, network: Network) {
+        for (known, count) in Network::ALL.into_iter().zip(&mut self.foreign) {
+            *count += u64::from(known == network);
+        }
+    }
+}
+
+/// A file seen through a buffer of a stated size, de-obfuscated.
+///
+/// Asking again for bytes that are still in the buffer costs nothing, so callers may step back and
+/// forth within it. It never reads past the length that the file had when it was opened.
+pub(crate) struct FileWindow<'a> {
+    file: &'a BlockFile,
+    handle: &'a File,
+    obfuscation: Obfuscation,
+    buffer: Vec<u8>,
+    /// File offset of the buffer's first byte.
+    start: u64,
+    filled: usize,
+}
+
+impl<'a> FileWindow<'a> {
+    pub(crate) fn new(file: &'a BlockFile, handle: &'a File, obfuscation: Obfuscation) -> Self {
+        Self { file, handle, obfuscation, buffer: Vec::new(), start: 0, filled: 0 }
+    }
+
+    /// The bytes from `offset` on: `least` of them, more if they are in the buffer anyway, fewer
+    /// only at the end of the file. When it has to read, it reads `ahead` bytes.
+    pub(crate) fn at_least(
+        &mut self,
+        offset: u64,
+        least: usize,
+        ahead: usize,
+    ) -> Result<&[u8], BlkError> {
+        let left = self.file.length.saturating_sub(offset);
+        let here = |count: usize| usize::try_from(left).map_or(count, |left| count.min(left));
+        if let Some(skip) = offset.checked_sub(self.start)
+            && let Ok(skip) = usize::try_from(skip)
+            && skip.saturating_add(here(least)) <= self.filled
+        {
+            return Ok(&self.buffer[skip..self.filled]);
+        }
+        let count = here(least.max(ahead));
+        if self.buffer.len() < count {
+            self.buffer.resize(count, 0);
+        }
+        // Not valid until the read has succeeded.
+        self.filled = 0;
+        let bytes = &mut self.buffer[..count];
+        self.file.read(self.handle, bytes, offset)?;
+        self.obfuscation.apply(bytes, offset);
+        (self.start, self.filled) = (offset, count);
+        Ok(&self.buffer[..count])
+    }
+}
+
+/// Length of a block header in bytes.
+pub(crate) const HEADER: usize = 80;
+
+/// Length of the block at the start of `bytes`; `None` if no block is there, or not all of it.
+/// With it comes how many bytes were looked at to find out.
+///
+/// Only the outline is followed, nothing is stored. Unlike Core's deserialization
+/// (`primitives/transaction.h`, `UnserializeTransaction`) it refuses transactions without inputs
+/// or outputs: a run of zeros, which is what a torn write leaves behind, would otherwise read as many of them.
+/// No rule is checked beyond that, so an answer means "plausible", never "valid".
+pub(crate) fn block_len(bytes: &[u8]) -> (Option<usize>, usize) {
+    let mut reader = Reader::new(bytes);
+    let whole = walk(&mut reader);
+    (whole.then(|| reader.position()), reader.position())
+}
+
+fn walk(reader: &mut Reader<'_>) -> bool {
+    let mut block = || -> Result<bool, ReadError> {
+        reader.take(HEADER)?;
+        let count = reader.compact_size()?;
+        for _ in 0..count {
+            if !transaction(reader)? {
+                return Ok(false);
+            }
+        }
+        Ok(count > 0)
+    };
+    block().unwrap_or(false)
+}
+
+/// Every round of every loop takes bytes or ends, so a count costs no more than the input is long.
+fn transaction(reader: &mut Reader<'_>) -> Result<bool, ReadError> {
+    reader.take(4)?;
+    let mut inputs = reader.compact_size()?;
+    let has_witness = inputs == 0;
+    if has_witness {
+        // BIP-144: no inputs is the marker, and the only flag in use is 1.
+        if reader.u8()? != 1 {
+            return Ok(false);
+        }
+        inputs = reader.compact_size()?;
+    }
+    for _ in 0..inputs {
+        reader.take(36)?;
+        skip_bytes(reader)?;
+        reader.take(4)?;
+    }
+    let outputs = reader.compact_size()?;
+    for _ in 0..outputs {
+        reader.take(8)?;
+        skip_bytes(reader)?;
+    }
+    if has_witness {
+        for _ in 0..inputs {
+            for _ in 0..reader.compact_size()? {
+                skip_bytes(reader)?;
+            }
+        }
+    }
+    reader.take(4)?;
+    Ok(inputs > 0 && outputs > 0)
+}
+
+fn skip_bytes(reader: &mut Reader<'_>) -> Result<(), ReadError> {
+    let count = reader.compact_size()?;
+    reader.take(count)?;
+    Ok(())
+}

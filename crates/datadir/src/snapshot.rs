@@ -7,24 +7,17 @@
 //! in bounded memory. Whether its coins are the right ones only their hash tells
 //! ([`snapshot_info`]); whether that hash is known is for the caller.
 
-mod error;
-mod group;
-mod info;
 mod reader;
-mod sequence;
 #[cfg(test)]
 mod tests;
 mod writer;
 
-use apus_chain::{BlockHash, Network, Reader};
-
 pub use apus_chain::vout_order;
-pub use error::SnapshotError;
-pub use group::write_group;
-pub use info::{SnapshotInfo, snapshot_info};
-pub use reader::{SnapshotCoin, SnapshotReader};
-pub use sequence::OUTPUTS_MAX;
-pub use writer::SnapshotWriter;
+pub use reader::{SnapshotCoin, SnapshotInfo, SnapshotReader, snapshot_info};
+pub use writer::{SnapshotWriter, write_group};
+
+use apus_chain::{BlockHash, CoinError, Network, OutPoint, ReadError, Reader, Txid};
+use std::io;
 
 /// The first bytes of every snapshot (Core `node/utxo_snapshot.h`, `SNAPSHOT_MAGIC_BYTES`).
 const MAGIC: [u8; 5] = *b"utxo\xff";
@@ -61,17 +54,25 @@ impl SnapshotHeader {
     /// The reverse of [`to_bytes`](Self::to_bytes).
     pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> Result<Self, SnapshotError> {
         let mut reader = Reader::new(bytes);
-        let short = |_| SnapshotError::Header { bytes: bytes.len() };
+        let short = |_| SnapshotError::short(bytes.len());
         let magic = *reader.array().map_err(short)?;
         if magic != MAGIC {
-            return Err(SnapshotError::Magic { found: magic });
+            return Err(SnapshotError::Invalid(format!(
+                "no snapshot: it begins with {magic:02x?} and not with {MAGIC:02x?}; older formats are not read, make a new \
+                 one with dumptxoutset"
+            )));
         }
         let version = reader.u16().map_err(short)?;
         if version != VERSION {
-            return Err(SnapshotError::Version { found: version });
+            return Err(SnapshotError::Invalid(format!(
+                "the snapshot has format version {version}, only {VERSION} is known"
+            )));
         }
         let magic = *reader.array().map_err(short)?;
-        let network = Network::from_magic(magic).ok_or(SnapshotError::UnknownNetwork { magic })?;
+        let network = Network::from_magic(magic).ok_or_else(|| {
+            let what = "the snapshot is of an unknown chain with magic";
+            SnapshotError::Invalid(format!("{what} {magic:02x?}, or damaged"))
+        })?;
         let base_hash = BlockHash(*reader.array().map_err(short)?);
         let coins = reader.u64().map_err(short)?;
         Ok(Self { network, base_hash, coins })
@@ -84,5 +85,176 @@ impl SnapshotHeader {
         } else {
             Err(SnapshotError::OtherNetwork { found: self.network, expected })
         }
+    }
+}
+
+/// Why a snapshot could not be read or written. Offsets count from the start of the file.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// The file could not be read.
+    #[error("cannot read the snapshot at byte {offset}: {source}")]
+    Read {
+        /// Where.
+        offset: u64,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file could not be written.
+    #[error("cannot write the snapshot at byte {offset}: {source}")]
+    Write {
+        /// Where.
+        offset: u64,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is none, or not one that a node writes: what is wrong, and at which byte.
+    #[error("{0}")]
+    Invalid(String),
+    /// The snapshot belongs to another chain.
+    #[error("the snapshot is of chain {found}, not of {expected}: choose the other chain or file")]
+    OtherNetwork {
+        /// The snapshot's chain.
+        found: Network,
+        /// The chain that was asked for.
+        expected: Network,
+    },
+    /// The writer got other coins than its header states.
+    #[error(
+        "{written} coins for a snapshot whose header states {stated}: the file must not be used"
+    )]
+    Count {
+        /// Coins that the header states.
+        stated: u64,
+        /// Coins written.
+        written: u64,
+    },
+}
+
+impl SnapshotError {
+    /// Whether the file is at fault, and not the disk or the program.
+    pub fn is_invalid(&self) -> bool {
+        matches!(self, Self::Invalid(_) | Self::OtherNetwork { .. })
+    }
+
+    /// A number in the snapshot cannot be read; the error's own offset counts from `offset`.
+    fn number(offset: u64, error: ReadError) -> Self {
+        Self::Invalid(format!("bad number in the snapshot at byte {offset}: {error}"))
+    }
+
+    /// A coin that begins at `offset`, after the number of its output, cannot be read.
+    fn coin(offset: u64, outpoint: OutPoint, error: CoinError) -> Self {
+        Self::Invalid(format!(
+            "bad coin {outpoint}, which begins at byte {offset} of the snapshot: {error} (counted from there)"
+        ))
+    }
+
+    /// A file of so many bytes ends before its header does.
+    fn short(bytes: usize) -> Self {
+        Self::Invalid(format!(
+            "no snapshot: {bytes} bytes, less than a header; make a new one with dumptxoutset"
+        ))
+    }
+}
+
+/// Serialized bytes of a block without witnesses (Core `consensus/consensus.h`,
+/// `MAX_BLOCK_WEIGHT / WITNESS_SCALE_FACTOR`), so also of a transaction's outputs.
+const OUTPUT_BYTES_MAX: u64 = 1_000_000;
+
+/// An output with an empty script: amount and script length.
+const OUTPUT_BYTES_MIN: u64 = 9;
+
+/// More outputs than any transaction can have, since the smallest take 9 bytes of a block's
+/// 1,000,000.
+pub const OUTPUTS_MAX: u64 = OUTPUT_BYTES_MAX / OUTPUT_BYTES_MIN;
+
+/// Where a snapshot stands.
+///
+/// It knows no bytes: callers say what comes next and where, and learn whether it may. The limits
+/// bound what a reader must hold for one transaction, whatever a file claims.
+#[derive(Debug, Clone)]
+struct Sequence {
+    /// Coins still to come, of all that the header states.
+    coins_left: u64,
+    txid: Option<Txid>,
+    /// Coins still to come in this transaction.
+    group_left: u64,
+    last_vout: Option<u32>,
+    /// Bytes that further outputs of this transaction can take.
+    bytes_left: u64,
+}
+
+impl Sequence {
+    fn new(coins: u64) -> Self {
+        Self { coins_left: coins, txid: None, group_left: 0, last_vout: None, bytes_left: 0 }
+    }
+
+    /// The transaction whose coins are still to come.
+    fn open_group(&self) -> Option<Txid> {
+        self.txid.filter(|_| self.group_left > 0)
+    }
+
+    /// A transaction begins; the one before must be complete.
+    fn begin(&mut self, offset: u64, txid: Txid, count: u64) -> Result<(), SnapshotError> {
+        if let Some(previous) = self.txid
+            && txid <= previous
+        {
+            return Err(SnapshotError::Invalid(format!(
+                "transaction {txid} at byte {offset} of the snapshot must not follow {previous}"
+            )));
+        }
+        let limit = self.coins_left.min(OUTPUTS_MAX);
+        if count == 0 || count > limit {
+            return Err(SnapshotError::Invalid(format!(
+                "the snapshot states {count} coins for transaction {txid} at byte {offset}, where 1 to {limit} can be"
+            )));
+        }
+        *self = Self {
+            coins_left: self.coins_left,
+            txid: Some(txid),
+            group_left: count,
+            last_vout: None,
+            bytes_left: OUTPUT_BYTES_MAX,
+        };
+        Ok(())
+    }
+
+    /// Whether this output may come next in the transaction.
+    fn check_vout(&self, offset: u64, txid: Txid, vout: u64) -> Result<OutPoint, SnapshotError> {
+        if vout >= OUTPUTS_MAX {
+            return Err(SnapshotError::Invalid(format!(
+                "output {vout} of transaction {txid} at byte {offset} of the snapshot cannot be: a transaction has at most \
+                 {OUTPUTS_MAX} outputs"
+            )));
+        }
+        let outpoint = OutPoint { txid, vout: vout as u32 };
+        match self.last_vout {
+            Some(previous) if vout_order(previous, outpoint.vout).is_ge() => {
+                Err(SnapshotError::Invalid(format!(
+                    "output {outpoint} at byte {offset} of the snapshot must not follow {previous}"
+                )))
+            }
+            _ => Ok(outpoint),
+        }
+    }
+
+    /// An output that was checked has its coin; `script_bytes` is the length of the script, or 0
+    /// where that is not known.
+    fn coin(
+        &mut self,
+        offset: u64,
+        outpoint: OutPoint,
+        script_bytes: usize,
+    ) -> Result<(), SnapshotError> {
+        let bytes = OUTPUT_BYTES_MIN + script_bytes as u64;
+        self.bytes_left = self.bytes_left.checked_sub(bytes).ok_or_else(|| {
+            let txid = outpoint.txid;
+            let what =
+                format!("the coins of transaction {txid} at byte {offset} do not fit any block");
+            SnapshotError::Invalid(what)
+        })?;
+        self.last_vout = Some(outpoint.vout);
+        self.group_left -= 1;
+        self.coins_left -= 1;
+        Ok(())
     }
 }

@@ -10,26 +10,19 @@
 //! data not at all. Nothing is removed, but that blocks which came in order can be given up from
 //! the end.
 
-mod append;
-mod error;
 mod log;
 mod open;
-mod places;
 mod state;
 #[cfg(test)]
 mod tests;
 
-pub use error::BlockStoreError;
+pub(crate) use log::FileLengths;
 pub use log::{StoredBlock, UndoLocation};
-pub(crate) use places::FileLengths;
 
-use crate::files::{self, BLOCK_SIZES, BlockLocation, RECORD_HEAD};
-use crate::obfuscation::Obfuscation;
-use append::AppendFile;
+use crate::files::{self, BLOCK_SIZES, BlockLocation, Obfuscation, RECORD_HEAD};
 use apus_chain::{BlockHash, Header, KeyedCoinSum, Reader, undo_checksum};
-use log::Lookup;
-use places::Entry;
-use state::{NewBlock, Source, State};
+use log::{LogLookUp, StoreEntry};
+use state::{AppendFile, BlockStoreState, NewBlock, RecordBytes};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -55,11 +48,11 @@ pub struct BlockStore {
     magic: [u8; 4],
     key: Obfuscation,
     /// Never locked while the disk is waited for.
-    state: Mutex<State>,
+    state: Mutex<BlockStoreState>,
     /// Locked by the thread that syncs, before the state.
     log: Mutex<AppendFile>,
     /// Reads records that are in the log already.
-    lookup: Lookup,
+    lookup: LogLookUp,
 }
 
 impl BlockStore {
@@ -129,7 +122,7 @@ impl BlockStore {
     /// spends the same coins. They are durable after the next [`sync`](Self::sync).
     ///
     /// # Errors
-    /// [`BlockStoreError::Undo`] if the block is not there, or follows another, or is the genesis
+    /// [`BlockStoreError::Block`] if the block is not there, or follows another, or is the genesis
     /// block, which has none, or if its undo file has no room.
     pub fn put_undo(
         &self,
@@ -137,9 +130,9 @@ impl BlockStore {
         prev: &BlockHash,
         spends: SpentCoins<'_>,
     ) -> Result<(), BlockStoreError> {
-        let wrong = |what: String| BlockStoreError::Undo { hash: *hash, what };
+        let wrong = |what: &str| BlockStoreError::undo(hash, what);
         let Some(entry) = self.entry(hash)? else {
-            return Err(wrong("the block is not there".to_owned()));
+            return Err(wrong("the block is not there"));
         };
         if entry.undo_record().is_some() {
             return Ok(());
@@ -147,7 +140,7 @@ impl BlockStore {
         let header = header_of(&self.read_record(&entry, Header::SIZE)?);
         match header.map(|header| header.prev) {
             Some(found) if found == *prev && found != BlockHash::ZERO => {}
-            _ => return Err(wrong(format!("it does not follow block {prev}"))),
+            _ => return Err(wrong(&format!("it does not follow block {prev}"))),
         }
         let sum = undo_checksum(prev, spends.undo);
         let mut state = self.state_with_room()?;
@@ -171,27 +164,30 @@ impl BlockStore {
     /// What is known of a block that is there and [durable](Self::sync).
     ///
     /// # Errors
-    /// [`BlockStoreError::Missing`] if it is not there; [`BlockStoreError::Damaged`] if the log does not
+    /// [`BlockStoreError::Block`] if it is not there; [`BlockStoreError::Damaged`] if the log does not
     /// tell of it.
     pub fn stored(&self, hash: &BlockHash) -> Result<StoredBlock, BlockStoreError> {
-        let missing = || BlockStoreError::Missing { path: self.dir.clone(), hash: *hash };
+        let missing = || {
+            let dir = self.dir.display();
+            BlockStoreError::Block(format!("block {hash} is not stored in {dir}; get it first"))
+        };
         self.lookup.stored(&self.entry(hash)?.ok_or_else(missing)?)
     }
 
-    fn entry(&self, hash: &BlockHash) -> Result<Option<Entry>, BlockStoreError> {
+    fn entry(&self, hash: &BlockHash) -> Result<Option<StoreEntry>, BlockStoreError> {
         Ok(self.state()?.places.find(hash).copied())
     }
 
     /// Magic, size and the first `length` bytes of a block, which are its header at least.
-    fn read_record(&self, entry: &Entry, length: usize) -> Result<Vec<u8>, BlockStoreError> {
+    fn read_record(&self, entry: &StoreEntry, length: usize) -> Result<Vec<u8>, BlockStoreError> {
         let place = entry.place();
         let (start, length) = (place.offset - RECORD_HEAD, RECORD_HEAD as usize + length);
         let path = self.dir.join(files::file_name(place.file));
         let source = self.state()?.source(place.file, start, length);
         let mut bytes = match source {
-            Source::Bytes(bytes) => bytes,
-            Source::Open(file) => read_at(&path, &file, start, length)?,
-            Source::Closed => {
+            RecordBytes::Bytes(bytes) => bytes,
+            RecordBytes::Open(file) => read_at(&path, &file, start, length)?,
+            RecordBytes::Closed => {
                 let file = File::open(&path).map_err(BlockStoreError::io("open", &path))?;
                 read_at(&path, &file, start, length)?
             }
@@ -202,7 +198,7 @@ impl BlockStore {
     }
 
     /// The state, after a sync if much waits for one.
-    fn state_with_room(&self) -> Result<MutexGuard<'_, State>, BlockStoreError> {
+    fn state_with_room(&self) -> Result<MutexGuard<'_, BlockStoreState>, BlockStoreError> {
         let state = self.state()?;
         if !state.is_full() {
             return Ok(state);
@@ -212,7 +208,7 @@ impl BlockStore {
         self.state()
     }
 
-    fn state(&self) -> Result<MutexGuard<'_, State>, BlockStoreError> {
+    fn state(&self) -> Result<MutexGuard<'_, BlockStoreState>, BlockStoreError> {
         match self.state.lock() {
             Ok(state) if !state.failed => Ok(state),
             _ => Err(self.failed()),
@@ -226,7 +222,7 @@ impl BlockStore {
 
 impl<'a> NewBlock<'a> {
     fn read(hash: &BlockHash, raw: &'a [u8]) -> Result<Self, BlockStoreError> {
-        let wrong = |what: String| BlockStoreError::Block { hash: *hash, what };
+        let wrong = |what: String| BlockStoreError::block(hash, &what);
         let size = u32::try_from(raw.len()).ok().filter(|size| BLOCK_SIZES.contains(size));
         let (Some(size), Some((&header, rest))) = (size, raw.split_first_chunk()) else {
             let what = format!("it has {} bytes, a block has 80 to 4000000", raw.len());
@@ -281,4 +277,76 @@ fn expect_block(
     }
     let what = format!("block {hash} is not at byte {}", place.offset);
     Err(BlockStoreError::damaged(path, what))
+}
+
+/// Why a [`BlockStore`](crate::BlockStore) failed.
+#[derive(Debug, thiserror::Error)]
+pub enum BlockStoreError {
+    /// The system refused.
+    #[error("cannot {doing} {path}: {source}; see that the disk has space and is sound")]
+    Io {
+        /// What was tried: "create", "write", "sync" ...
+        doing: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// What an earlier start made durable is not there.
+    #[error(
+        "{path} is damaged: {what}; the blocks stored so far cannot be relied on, remove them and \
+         begin anew"
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with height or offset.
+        what: String,
+    },
+    /// The folder has files that this run did not make. They were left alone.
+    #[error(
+        "{path} has {what}, which this run did not put there; name a folder that is empty or not \
+         there yet, or move those files away"
+    )]
+    Foreign {
+        /// The folder.
+        path: PathBuf,
+        /// What was found in it.
+        what: String,
+    },
+    /// A block or its undo data cannot be stored, or are not there.
+    #[error("{0}")]
+    Block(String),
+    /// Something failed before, and what is durable is not known any more.
+    #[error(
+        "nothing more is stored in {path} since a write to it failed; see that the disk has space \
+         and is sound, and start again"
+    )]
+    Failed {
+        /// The folder.
+        path: PathBuf,
+    },
+}
+
+impl BlockStoreError {
+    /// The bytes are not those of the block, or there is no room for it.
+    fn block(hash: &BlockHash, what: &str) -> Self {
+        Self::Block(format!(
+            "block {hash} cannot be stored: {what}; get it again, from another source"
+        ))
+    }
+
+    /// The undo data cannot be those of the block, or there is no room for them.
+    fn undo(hash: &BlockHash, what: &str) -> Self {
+        Self::Block(format!("the undo data of block {hash} cannot be stored: {what}"))
+    }
+
+    pub(crate) fn damaged(path: &Path, what: impl Into<String>) -> Self {
+        Self::Damaged { path: path.to_owned(), what: what.into() }
+    }
+
+    /// For `map_err`: what was tried with which file.
+    pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { doing, path: path.to_owned(), source }
+    }
 }

@@ -16,15 +16,14 @@
 
 pub mod lock;
 mod made;
-mod new;
 mod owned;
 pub mod place;
 
 pub use made::{
-    create_output_dir, create_private_dir, open_or_create, open_own_file, open_to_append,
-    open_to_lock, publish_file, publish_new_private_file, replace_file,
+    create_file, create_output_dir, create_private_dir, create_private_file, make_private_dir,
+    open_or_create, open_own_file, open_to_append, open_to_lock, parent, publish_file,
+    publish_new_private_file, replace_file,
 };
-pub use new::{create_file, create_private_file, make_private_dir, parent};
 pub use owned::{
     NotOwn, Owned, expect_own_draft, expect_own_folder, expect_own_output, find_of_others,
     follow_own_links, is_open_to_all,

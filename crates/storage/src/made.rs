@@ -4,16 +4,53 @@
 //! is taken over only where it is a plain file of ours, with no other name. Nothing here waits for a pipe, but for
 //! [`open_to_append`].
 
-use crate::new::{create_file, create_private_file, make_private_dir, parent, to_create};
 use crate::owned::{self, NotOwn, follow_own_links, judge_file, judge_shared};
 use rustix::fs::OFlags;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// So often a file is opened that comes and goes meanwhile.
 const TRIES: u32 = 100;
+
+/// The folder that a path lies in.
+pub fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+pub(crate) fn to_create(private: bool) -> OpenOptions {
+    let mut options = OpenOptions::new();
+    // Without rights that the user takes from all new files.
+    options.create_new(true).mode(if private { 0o600 } else { 0o666 });
+    options
+}
+
+/// Makes a file that is not there, with the rights that the user gives new ones.
+pub fn create_file(path: &Path) -> io::Result<File> {
+    to_create(false).write(true).open(path)
+}
+
+/// Makes a file that is not there, for its owner alone.
+pub fn create_private_file(path: &Path) -> io::Result<File> {
+    to_create(true).write(true).open(path)
+}
+
+/// Makes a folder that is not there, into which others may not look.
+pub fn make_private_dir(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().mode(0o700).create(path)
+}
+
+/// The name of a file that is made for a moment, to see what comes of it.
+pub(crate) fn probe_name(folder: &Path) -> PathBuf {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    folder.join(format!(".apus-{}-{number}.incomplete", std::process::id()))
+}
 
 /// To open what is there: no link, and without waiting.
 fn of_existing() -> OpenOptions {

@@ -7,7 +7,7 @@
 //! Some file systems know no owners and no modes, and show all files alike. There what a file of our own looks like
 //! counts as ours. It does not help against a user who can change the names on the way to a folder.
 
-use crate::new::{create_private_file, parent, probe_name};
+use crate::made::{create_private_file, parent, probe_name};
 use std::fmt::{self, Display, Formatter};
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind};
@@ -78,13 +78,13 @@ fn is_trusted(user: u32) -> bool {
 }
 
 /// What a file system shows of a file that this process makes for itself alone.
-struct Shown {
+struct ShownOwner {
     user: u32,
     /// Rights to write that it shows of group and others, whatever was asked for.
     open: u32,
 }
 
-impl Shown {
+impl ShownOwner {
     /// On a file system that keeps owners and modes.
     fn usual() -> Self {
         Self { user: user_id(), open: 0 }
@@ -115,8 +115,8 @@ impl Shown {
 
 /// Judges by what files of ours look like in `folder`, which is tried only where something seems to be another's.
 fn judge(there: &Metadata, closed: u32, folder: &Path) -> Result<(), NotOwn> {
-    let usual = Shown::usual().judge(there, closed);
-    usual.or_else(|_| Shown::tried(folder).judge(there, closed))
+    let usual = ShownOwner::usual().judge(there, closed);
+    usual.or_else(|_| ShownOwner::tried(folder).judge(there, closed))
 }
 
 /// Whether a file that is to be written to or removed is this user's own and a plain one, by what `there` says of it.
@@ -226,8 +226,8 @@ pub fn find_of_others(folder: &Path) -> io::Result<Option<(PathBuf, NotOwn)>> {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 other => other?,
             };
-            if Shown::usual().judge(&there, 0).is_err() {
-                let shown = shown.get_or_insert_with(|| Shown::tried(&folder));
+            if ShownOwner::usual().judge(&there, 0).is_err() {
+                let shown = shown.get_or_insert_with(|| ShownOwner::tried(&folder));
                 if let Err(why) = shown.judge(&there, 0) {
                     return Ok(Some((path, why)));
                 }

@@ -3,7 +3,7 @@
 //! Disks in a network, layers of a container and folders that are disks of their own look like any other, and refuse
 //! at the end what only the end needs: a lock, to be made durable, another name.
 
-use crate::new::{create_file, make_private_dir, parent, probe_name};
+use crate::made::{create_file, make_private_dir, parent, probe_name};
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statfs, statx};
 use rustix::io::Errno;
 use std::fmt::{self, Display, Formatter};
@@ -41,7 +41,7 @@ impl Display for Lacking {
 
 /// Whether new names can be made durable: some disks in a network refuse that for folders, and see to it themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Names {
+pub enum NameDurability {
     /// By asking for it.
     Durable,
     /// By nothing that a program can do.
@@ -49,7 +49,7 @@ pub enum Names {
 }
 
 /// Tries in a folder all that is done with an output, and leaves nothing there. `locks` is for what is locked.
-pub fn try_place(folder: &Path, locks: bool) -> Result<Names, Lacking> {
+pub fn try_place(folder: &Path, locks: bool) -> Result<NameDurability, Lacking> {
     let (name, renamed) = (probe_name(folder), probe_name(folder));
     let mut file = create_file(&name).map_err(Lacking::Files)?;
     let tried = file
@@ -65,13 +65,13 @@ pub fn try_place(folder: &Path, locks: bool) -> Result<Names, Lacking> {
 }
 
 /// The same of a folder with a file of it that is open to be written, and locked.
-pub fn try_opened(file: &File, folder: &Path) -> Result<Names, Lacking> {
+pub fn try_opened(file: &File, folder: &Path) -> Result<NameDurability, Lacking> {
     file.sync_all().map_err(Lacking::Durable)?;
     try_names(folder).map_err(Lacking::Durable)
 }
 
 /// The same of what can be tried without writing anything: whether there are locks, and what becomes of names.
-pub fn look_at_place(folder: &Path) -> Result<Names, Lacking> {
+pub fn look_at_place(folder: &Path) -> Result<NameDurability, Lacking> {
     let open = File::open(folder).map_err(Lacking::Files)?;
     // A lock that others may share does no harm. Some systems have none for folders.
     match open.try_lock_shared() {
@@ -92,10 +92,10 @@ fn has_no_locks(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS))
 }
 
-fn try_names(folder: &Path) -> io::Result<Names> {
+fn try_names(folder: &Path) -> io::Result<NameDurability> {
     match File::open(folder).and_then(|folder| folder.sync_all()) {
-        Ok(()) => Ok(Names::Durable),
-        Err(error) if is_not_for_folders(&error) => Ok(Names::Unknown),
+        Ok(()) => Ok(NameDurability::Durable),
+        Err(error) if is_not_for_folders(&error) => Ok(NameDurability::Unknown),
         Err(error) => Err(error),
     }
 }

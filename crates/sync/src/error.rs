@@ -300,7 +300,8 @@ impl SyncError {
             Self::Hints { error, .. } if error.kind() == HintsErrorKind::Io => ErrorKind::Io,
             Self::Hints { .. } => ErrorKind::Wrong,
             Self::Snapshot { error: SnapshotError::OtherNetwork { .. }, .. } => ErrorKind::Usage,
-            Self::Snapshot { error, .. } => datadir_kind(error.kind()),
+            Self::Snapshot { error, .. } if error.is_invalid() => ErrorKind::Wrong,
+            Self::Snapshot { .. } => ErrorKind::Io,
             Self::Bridge(error) => error.kind(),
             Self::Run(error) => error.kind(),
             Self::Chainstate { error } => chainstate_kind(error),
@@ -325,15 +326,8 @@ macro_rules! from_through {
 }
 
 from_through! {
-    apus_datadir::chainstate::ChainstateError => IoError,
+    apus_datadir::chainstate::ChainstateDbError => IoError,
     apus_datadir::IndexWriteError => IoError,
-}
-
-fn datadir_kind(kind: apus_datadir::ErrorKind) -> ErrorKind {
-    match kind {
-        apus_datadir::ErrorKind::Invalid => ErrorKind::Wrong,
-        _ => ErrorKind::Io,
-    }
 }
 
 fn chainstate_kind(error: &ChainstateError) -> ErrorKind {

@@ -22,41 +22,41 @@
 //!
 //! A *lease* that must be renewed keeps a second writer out, and tells it so. Safety does not rest on
 //! it, since a writer may be stopped for longer than any lease and go on where it was. Who opens the store
-//! makes the record its own (`Record::claim`), so that step 2 of any writer before fails; only then
+//! makes the record its own (`ClusterRecord::claim`), so that step 2 of any writer before fails; only then
 //! it removes what they wrote ahead. And each flush has a number, the *epoch*: a bucket takes no
 //! change of an epoch older than that of the last change that it took.
 
 mod apply;
 mod buckets;
 mod connections;
-mod keys;
 mod lease;
 mod line;
-mod reader;
 mod record;
 mod scan;
 mod servers;
+#[cfg(test)]
+mod tests;
 mod undo;
 mod wal;
 
 pub(crate) use buckets::Buckets;
-pub(crate) use line::Answers;
-pub(crate) use reader::ClusterReader;
-pub(crate) use record::Record;
+pub(crate) use line::ServerAnswers;
+pub(crate) use record::ClusterRecord;
 pub(crate) use wal::changes_as_written;
 
-use crate::known::Known;
-use crate::place::{ClusterPlace, Password};
+use crate::access::{CoinsAtTip, READ_AT_ONCE, io_error, no_store};
+use crate::known::{KnownRecord, RandomId};
+use crate::url::{ClusterUrl, Password};
 use apus_chain::{BlockHash, KnownBlock, Network, OutPoint};
 use apus_engine::utxo::store::{EachBatch, EachCoin, Flush};
 use apus_engine::utxo::{CoinBytes, CoinsStore, StoreError};
-use connections::Connections;
-use keys::Keys;
-use lease::Lease;
-use record::Pending;
+use connections::ClusterConnections;
+use lease::ClusterLease;
+use record::PendingFlush;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
-use wal::{Change, ChunkWriter, Token};
+use std::thread;
+use std::time::{Duration, Instant};
+use wal::{ChunkWriter, StoreChange};
 
 /// How many coins are worth one way to the servers and back.
 const AT_ONCE: usize = 100;
@@ -91,13 +91,12 @@ impl Default for ClusterOptions {
 /// Coins on Redis Cluster.
 pub struct ClusterStore {
     // Fields are dropped in this order: others are let in when nothing is written any more.
-    connections: Arc<Connections>,
-    keys: Keys,
+    connections: Arc<ClusterConnections>,
     buckets: Buckets,
-    record: Known<Record>,
+    record: KnownRecord<ClusterRecord>,
     /// Held for writing while chunks are applied, so that no list of all coins is of two blocks.
     moving: RwLock<()>,
-    lease: Lease,
+    lease: ClusterLease,
 }
 
 impl std::fmt::Debug for ClusterStore {
@@ -111,47 +110,42 @@ impl ClusterStore {
     /// end whose writer did not come to it. Waits for as long as the lease of a writer that is gone
     /// lasts.
     pub fn open(
-        place: &ClusterPlace,
+        place: &ClusterUrl,
         network: Network,
         options: &ClusterOptions,
     ) -> Result<Self, StoreError> {
-        let connections = Arc::new(Connections::open(place, options)?);
+        let connections = Arc::new(ClusterConnections::open(place, options)?);
         connections.expect_durable()?;
-        let keys = Keys::new(&place.name);
         // What is not ours is not even locked.
-        Record::read(&connections, &keys, network)?;
-        let lease = Lease::take(&connections, &keys, options.lease)?;
-        let record = Record::read_or_make(&connections, &keys, network, options.bucket_bits)?;
+        ClusterRecord::read(&connections, network)?;
+        let lease = ClusterLease::take(&connections, options.lease)?;
+        let record = ClusterRecord::read_or_make(&connections, network, options.bucket_bits)?;
         let buckets = Buckets::new(record.bucket_bits);
         connections.run(apply::load)?;
         if let Some(pending) = record.pending {
-            apply::chunks(&connections.apart(), &keys, buckets, record.epoch, &pending)?;
+            apply::chunks(&connections.apart(), buckets, record.epoch, &pending)?;
         }
         // Before anything goes that a writer before may still refer to.
-        let record = record.claim(&connections, &keys)?;
-        wal::remove_leftovers(&connections, &keys)?;
-        let (record, moving) = (Known::new(connections.place(), record), RwLock::new(()));
-        Ok(Self { connections, keys, buckets, record, moving, lease })
+        let record = record.claim(&connections)?;
+        wal::remove_leftovers(&connections)?;
+        let (record, moving) = (KnownRecord::new(connections.place(), record), RwLock::new(()));
+        Ok(Self { connections, buckets, record, moving, lease })
     }
 
     fn place(&self) -> &str {
         self.connections.place()
     }
 
-    fn damaged(&self, what: impl Into<String>) -> StoreError {
-        StoreError::Damaged { place: self.place().to_owned(), what: what.into() }
-    }
-
     /// Step 1: everything of a flush into chunks. How many there are.
     fn write_ahead(
         &self,
-        to: &Connections,
-        token: &Token,
+        to: &ClusterConnections,
+        token: &RandomId,
         flush: &Flush<'_>,
     ) -> Result<u32, StoreError> {
         let write = |number: u32, chunk: &[u8]| {
             self.lease.expect_held()?;
-            wal::write(to, &self.keys, token, number, chunk)
+            wal::write(to, token, number, chunk)
         };
         let mut chunks = ChunkWriter::new(write);
         let mut last = None;
@@ -160,9 +154,9 @@ impl ClusterStore {
                 let place = self.place().to_owned();
                 return Err(StoreError::Unordered { place, outpoint: *outpoint });
             }
-            chunks.put(Change::Coin(*outpoint, coin.map(CoinBytes::as_bytes)))
+            chunks.put(StoreChange::Coin(*outpoint, coin.map(CoinBytes::as_bytes)))
         })?;
-        undo::changes(&self.connections, &self.keys, flush, &mut |change| chunks.put(change))?;
+        undo::changes(&self.connections, flush, &mut |change| chunks.put(change))?;
         chunks.finish()
     }
 }
@@ -177,11 +171,11 @@ impl CoinsStore for ClusterStore {
     }
 
     fn get_many(&self, wanted: &[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError> {
-        buckets::look_up_one(&self.connections, &self.keys, self.buckets, wanted)
+        buckets::look_up_one(&self.connections, self.buckets, wanted)
     }
 
     fn get_batches(&self, batches: &[&[OutPoint]], each: &mut EachBatch<'_>) {
-        buckets::look_up(&self.connections, &self.keys, self.buckets, batches, each);
+        buckets::look_up(&self.connections, self.buckets, batches, each);
     }
 
     fn batches_at_once(&self) -> usize {
@@ -196,53 +190,100 @@ impl CoinsStore for ClusterStore {
         let mut writing = self.record.write()?;
         let record = writing.before;
         self.lease.expect_held()?;
-        let token = Token::random(self.place())?;
+        let token = RandomId::random(self.place())?;
         let apart = self.connections.apart();
-        wal::announce(&self.connections, &self.keys, &token)?;
+        wal::announce(&self.connections, &token)?;
         let chunks = match self.write_ahead(&apart, &token, flush) {
             Ok(chunks) => chunks,
             Err(error) => {
                 // What stays is removed when the store is opened next.
-                let _ = wal::remove(&self.connections, &self.keys, &token);
+                let _ = wal::remove(&self.connections, &token);
                 return Err(error);
             }
         };
-        let pending = Pending { token, chunks };
+        let pending = PendingFlush { token, chunks };
         let epoch = record.epoch + 1;
-        let next = Record { epoch, tip: Some(flush.tip), pending: Some(pending), ..record };
+        let next = ClusterRecord { epoch, tip: Some(flush.tip), pending: Some(pending), ..record };
         writing.is_open();
         let _moving = self.moving.write().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = record.replace_by(&next, &self.connections, &self.keys) {
+        if let Err(error) = record.replace_by(&next, &self.connections) {
             // Who took the store over did not see what came after; other errors may hide that it was recorded.
             if matches!(error, StoreError::InUse { .. }) {
-                let _ = wal::remove_all(&self.connections, &self.keys, &token, chunks);
+                let _ = wal::remove_all(&self.connections, &token, chunks);
             }
             return Err(error);
         }
-        apply::chunks(&apart, &self.keys, self.buckets, epoch, &pending)?;
-        let done = Record { pending: None, ..next };
-        next.replace_by(&done, &self.connections, &self.keys)?;
+        apply::chunks(&apart, self.buckets, epoch, &pending)?;
+        let done = ClusterRecord { pending: None, ..next };
+        next.replace_by(&done, &self.connections)?;
         writing.ends(done);
         // The store is at its block, with or without what is left of the way there.
-        let _ = wal::remove_all(&self.connections, &self.keys, &token, chunks);
+        let _ = wal::remove_all(&self.connections, &token, chunks);
         Ok(())
     }
 
     fn undo(&self, block: &BlockHash) -> Result<Option<Vec<u8>>, StoreError> {
-        undo::read(&self.connections.apart(), &self.keys, block)
+        undo::read(&self.connections.apart(), block)
     }
 
     fn for_each(&self, each: &mut EachCoin<'_>) -> Result<(), StoreError> {
         let _still = self.moving.read().unwrap_or_else(PoisonError::into_inner);
-        scan::coins(&self.connections.apart(), &self.keys, self.buckets, &mut |outpoint, bytes| {
+        scan::coins(&self.connections.apart(), self.buckets, &mut |outpoint, bytes| {
             each(outpoint, &buckets::coin(self.place(), *outpoint, bytes)?)
-        })
-        .map_err(|error| match error {
-            scan::ScanError::Store(error) => error,
-            scan::ScanError::Strange(what) => self.damaged(what),
         })
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// How often it is looked whether a flush is over.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Reads a store that another writes.
+#[derive(Debug)]
+pub(crate) struct ClusterReader {
+    connections: ClusterConnections,
+    network: Network,
+    patience: Duration,
+}
+
+impl ClusterReader {
+    pub(crate) fn open(
+        place: &ClusterUrl,
+        network: Network,
+        options: &ClusterOptions,
+    ) -> Result<Self, StoreError> {
+        let connections = ClusterConnections::open(place, options)?;
+        Ok(Self { connections, network, patience: options.patience })
+    }
+
+    pub(crate) fn look_up(&self, wanted: &[OutPoint]) -> Result<CoinsAtTip, StoreError> {
+        let place = self.connections.place();
+        let started = Instant::now();
+        loop {
+            let before = self.record()?.ok_or_else(|| no_store(place))?;
+            let tip = before.tip.ok_or_else(|| no_store(place))?;
+            // While chunks are applied, some buckets are of one block and some of another.
+            if before.pending.is_none() {
+                let mut coins = Vec::with_capacity(wanted.len());
+                let buckets = Buckets::new(before.bucket_bits);
+                for some in wanted.chunks(READ_AT_ONCE) {
+                    coins.extend(buckets::look_up_one(&self.connections, buckets, some)?);
+                }
+                if self.record()? == Some(before) {
+                    return Ok(CoinsAtTip { tip, coins });
+                }
+            }
+            if started.elapsed() > self.patience {
+                return Err(io_error(
+                    place,
+                    "it is between two blocks: wait for its writer, or have apus sync go on where that \
+                            one was stopped",
+                ));
+            }
+            thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    fn record(&self) -> Result<Option<ClusterRecord>, StoreError> {
+        ClusterRecord::read(&self.connections, self.network)
+    }
+}

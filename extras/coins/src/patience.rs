@@ -1,4 +1,4 @@
-//! [`Patience`]: for how long servers that are away are asked again, and what is said then.
+//! [`RetryBudget`]: for how long servers that are away are asked again, and what is said then.
 //!
 //! Its time begins where a server was heard last before the first trouble, so it does not matter how that shows: servers that refuse
 //! connections, or say that they are not ready yet, are asked again, after pauses; and servers that say nothing
@@ -37,8 +37,8 @@ impl Absence {
     }
 
     /// For one call, with all its tries.
-    pub(crate) fn patience(&self) -> Patience<'_> {
-        Patience { absence: self, since: None, tried: Instant::now(), pause: PAUSE }
+    pub(crate) fn patience(&self) -> RetryBudget<'_> {
+        RetryBudget { absence: self, since: None, tried: Instant::now(), pause: PAUSE }
     }
 
     /// How long one call may listen that is made once.
@@ -52,7 +52,7 @@ impl Absence {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Patience<'a> {
+pub(crate) struct RetryBudget<'a> {
     absence: &'a Absence,
     since: Option<Instant>,
     /// When the last try began.
@@ -60,7 +60,7 @@ pub(crate) struct Patience<'a> {
     pause: Duration,
 }
 
-impl Patience<'_> {
+impl RetryBudget<'_> {
     /// How long the servers may still be away.
     pub(crate) fn left(&self) -> Duration {
         let passed = self.since.map_or(Duration::ZERO, |since| since.elapsed());

@@ -24,26 +24,24 @@
 
 mod connections;
 mod flush;
-mod lease;
 mod line;
-mod reader;
 mod record;
 mod scan;
 
-pub(crate) use reader::PostgresReader;
+pub(crate) use scan::PostgresReader;
 
-use crate::known::Known;
-use crate::place::{Password, PostgresPlace};
+use crate::known::{KnownRecord, RandomId};
+use crate::url::{Password, PostgresUrl};
 use ::postgres::config::TargetSessionAttrs;
 use apus_chain::{BlockHash, KnownBlock, Network, OutPoint};
 use apus_engine::utxo::store::{EachCoin, Flush};
 use apus_engine::utxo::{CoinBytes, CoinsStore, StoreError};
-use connections::Connections;
-use flush::Flushed;
-use lease::Lease;
-use record::{Record, Writer};
+use connections::{PostgresConnections, PostgresSession, listen};
+use flush::FlushOutcome;
+use record::PostgresRecord;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// How many coins are worth one way to the server and back.
 const AT_ONCE: usize = 100;
@@ -78,10 +76,10 @@ impl Default for PostgresOptions {
 
 /// Coins on PostgreSQL.
 pub struct PostgresStore {
-    connections: Arc<Connections>,
-    lease: Mutex<Lease>,
-    record: Known<Record>,
-    writer: Writer,
+    connections: Arc<PostgresConnections>,
+    lease: Mutex<PostgresLease>,
+    record: KnownRecord<PostgresRecord>,
+    writer: RandomId,
 }
 
 impl std::fmt::Debug for PostgresStore {
@@ -93,20 +91,21 @@ impl std::fmt::Debug for PostgresStore {
 impl PostgresStore {
     /// Opens the store at a place, for writing, or makes one where there is none.
     pub fn open(
-        place: &PostgresPlace,
+        place: &PostgresUrl,
         network: Network,
         options: &PostgresOptions,
     ) -> Result<Self, StoreError> {
         // Its name may stand for a standby as well, whose coins are those of some time ago.
         let attrs = TargetSessionAttrs::ReadWrite;
-        let connections = Arc::new(Connections::open(place, options, attrs)?);
+        let connections = Arc::new(PostgresConnections::open(place, options, attrs)?);
         connections.expect_durable()?;
         // What is not ours is not even locked.
-        Record::read(&connections, network)?;
-        let lease = Lease::take(&connections, options.lease)?;
-        let writer = Writer::random(connections.place())?;
-        let record = Record::take_or_make(&connections, network, writer, options.partitions)?;
-        let (lease, record) = (Mutex::new(lease), Known::new(connections.place(), record));
+        PostgresRecord::read(&connections, network)?;
+        let lease = PostgresLease::take(&connections, options.lease)?;
+        let writer = RandomId::random(connections.place())?;
+        let record =
+            PostgresRecord::take_or_make(&connections, network, writer, options.partitions)?;
+        let (lease, record) = (Mutex::new(lease), KnownRecord::new(connections.place(), record));
         Ok(Self { connections, lease, record, writer })
     }
 
@@ -136,12 +135,12 @@ impl CoinsStore for PostgresStore {
         let mut writing = self.record.write()?;
         self.lease.lock().unwrap_or_else(PoisonError::into_inner).expect_held()?;
         match flush::write(&self.connections, &writing.before, self.writer, flush) {
-            Flushed::Done(record) => {
+            FlushOutcome::Done(record) => {
                 writing.ends(record);
                 Ok(())
             }
-            Flushed::Refused(error) => Err(error),
-            Flushed::Unknown(error) => {
+            FlushOutcome::Refused(error) => Err(error),
+            FlushOutcome::Unknown(error) => {
                 writing.is_open();
                 Err(error)
             }
@@ -171,6 +170,69 @@ fn outpoint_of(name: &[u8]) -> Option<OutPoint> {
     let (txid, vout) = name.split_at(32);
     let txid = apus_chain::Txid(txid.try_into().ok()?);
     Some(OutPoint { txid, vout: u32::from_be_bytes(vout.try_into().ok()?) })
+}
+
+/// How often a lease that another holds is looked at.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The number of a lock is made of a text, which others in the same database will hardly use.
+const TAKE: &str = "SELECT pg_try_advisory_lock(hashtextextended('apus-coins:' || $1::text, 0))";
+
+/// Says that a writer is there, for as long as its session lasts.
+///
+/// It is a lock of the server's that belongs to a session of its own. It is for people: a second writer
+/// learns that there is one, and does no work in vain. What keeps the coins right where a session was
+/// lost is told in [`postgres`](super). Given back as it is dropped, with its session.
+struct PostgresLease {
+    connections: Arc<PostgresConnections>,
+    waits: Duration,
+    session: Option<PostgresSession>,
+}
+
+impl PostgresLease {
+    /// Takes it, after waiting for a session to end whose client is gone.
+    fn take(connections: &Arc<PostgresConnections>, waits: Duration) -> Result<Self, StoreError> {
+        let mut lease = Self { connections: Arc::clone(connections), waits, session: None };
+        lease.renew()?;
+        Ok(lease)
+    }
+
+    /// Takes it again where its session was lost. Fails where another writer has it.
+    fn expect_held(&mut self) -> Result<(), StoreError> {
+        let limit = self.connections.patience().left();
+        let alive = |session: &mut PostgresSession| {
+            listen(limit, || session.client.batch_execute("SELECT 1")).0.is_ok()
+        };
+        if self.session.as_mut().is_some_and(alive) {
+            return Ok(());
+        }
+        self.session = None;
+        self.renew()
+    }
+
+    fn renew(&mut self) -> Result<(), StoreError> {
+        let (started, mut patience) = (Instant::now(), self.connections.patience());
+        loop {
+            match listen(patience.left(), || self.try_take()) {
+                (Ok(Some(session)), _) => {
+                    patience.ends_well();
+                    self.session = Some(session);
+                    return Ok(());
+                }
+                (Ok(None), _) if started.elapsed() > self.waits => {
+                    return Err(StoreError::InUse { place: self.connections.place().to_owned() });
+                }
+                (Ok(None), _) => thread::sleep(LOOK.min(self.waits)),
+                (Err(error), heard) => self.connections.bear(&mut patience, heard, &error)?,
+            }
+        }
+    }
+
+    fn try_take(&self) -> Result<Option<PostgresSession>, ::postgres::Error> {
+        let mut session = self.connections.connect()?;
+        let row = session.client.query_one(TAKE, &[&self.connections.schema()])?;
+        Ok(row.try_get::<_, bool>(0)?.then_some(session))
+    }
 }
 
 #[cfg(test)]

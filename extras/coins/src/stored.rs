@@ -1,7 +1,7 @@
 //! What is read of a cluster's servers and written there, as functions of bytes: for those who try what
 //! readers make of any bytes.
 
-use crate::cluster::{Answers, Buckets, Record, changes_as_written};
+use crate::cluster::{Buckets, ClusterRecord, ServerAnswers, changes_as_written};
 use apus_hash::sha256;
 
 /// Puts the digest behind bytes that both records and chunks end with.
@@ -11,7 +11,7 @@ pub fn sealed(bytes: &[u8]) -> Vec<u8> {
 
 /// A record as it is written, where bytes are one.
 pub fn record(bytes: &[u8]) -> Option<Vec<u8>> {
-    Record::as_written(bytes)
+    ClusterRecord::as_written(bytes)
 }
 
 /// A chunk as it is written, where bytes are one.
@@ -30,6 +30,6 @@ pub fn field(bits: u8, bucket: u16, field: &[u8]) -> Option<Vec<u8>> {
 
 /// How many answers of a server bytes are, one after the other.
 pub fn answers(bytes: &[u8]) -> usize {
-    let mut answers = Answers::new(bytes);
+    let mut answers = ServerAnswers::new(bytes);
     std::iter::from_fn(|| answers.next().ok()).count()
 }

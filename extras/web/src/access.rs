@@ -71,7 +71,7 @@ impl std::fmt::Debug for Token {
 
 /// What a request shows of itself.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Shown<'a> {
+pub(crate) struct RequestClaims<'a> {
     /// The name and port that it was sent to.
     pub(crate) host: Option<&'a str>,
     pub(crate) path: &'a str,
@@ -82,7 +82,7 @@ pub(crate) struct Shown<'a> {
 
 /// Whether it may see what it asks for.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Admission {
     Welcome,
     /// The address had the token in it: the browser is to keep it in a cookie, and forget the address.
     Keep(String),
@@ -92,18 +92,18 @@ pub(crate) enum Verdict {
     OtherName,
 }
 
-pub(crate) fn judge(token: Option<&Token>, shown: Shown<'_>) -> Verdict {
+pub(crate) fn judge(token: Option<&Token>, shown: RequestClaims<'_>) -> Admission {
     let Some(token) = token else {
         return match shown.host.is_some_and(is_of_this_machine) {
-            true => Verdict::Welcome,
-            false => Verdict::OtherName,
+            true => Admission::Welcome,
+            false => Admission::OtherName,
         };
     };
     let pairs = shown.query.into_iter().flat_map(|query| query.split('&'));
     let in_query = pairs.filter_map(|pair| pair.strip_prefix("token=")).any(|it| token.is(it));
     if in_query && shown.path == "/" {
         let cookie = format!("{COOKIE}={}; HttpOnly; SameSite=Strict; Path=/", token.0);
-        return Verdict::Keep(cookie);
+        return Admission::Keep(cookie);
     }
     let cookies = shown.cookie.into_iter().flat_map(|all| all.split(';'));
     let cookies = cookies.filter_map(|one| one.trim().split_once('='));
@@ -111,7 +111,7 @@ pub(crate) fn judge(token: Option<&Token>, shown: Shown<'_>) -> Verdict {
     let bearer = shown.authorization.and_then(|it| it.split_once(' '));
     let in_header =
         bearer.is_some_and(|(kind, it)| kind.eq_ignore_ascii_case("bearer") && token.is(it.trim()));
-    if in_cookie || in_header { Verdict::Welcome } else { Verdict::NoToken }
+    if in_cookie || in_header { Admission::Welcome } else { Admission::NoToken }
 }
 
 /// Whether a name, with a port or without, can be no other machine's.
@@ -137,42 +137,52 @@ mod tests {
         Token::new("0123456789abcdef").unwrap()
     }
 
-    fn to(host: &str) -> Verdict {
-        judge(None, Shown { host: Some(host), path: "/state.json", ..Shown::default() })
+    fn to(host: &str) -> Admission {
+        judge(
+            None,
+            RequestClaims { host: Some(host), path: "/state.json", ..RequestClaims::default() },
+        )
     }
 
     #[test]
     fn without_a_token_only_names_of_this_machine_are_heard() {
         for host in ["localhost", "LOCALHOST:1", "127.0.0.1:8080", "127.9.9.9", "[::1]:80", "[::1]"]
         {
-            assert_eq!(to(host), Verdict::Welcome, "{host}");
+            assert_eq!(to(host), Admission::Welcome, "{host}");
         }
         for host in
             ["evil.example", "127.0.0.1.evil.example", "10.0.0.1", "[::2]", "[::1]x", "", "[::1"]
         {
-            assert_eq!(to(host), Verdict::OtherName, "{host}");
+            assert_eq!(to(host), Admission::OtherName, "{host}");
         }
-        assert_eq!(judge(None, Shown { path: "/", ..Shown::default() }), Verdict::OtherName);
+        assert_eq!(
+            judge(None, RequestClaims { path: "/", ..RequestClaims::default() }),
+            Admission::OtherName
+        );
     }
 
     #[test]
     fn a_token_is_taken_from_address_cookie_and_header() {
         let token = token();
-        let bare = Shown { path: "/", host: Some("localhost"), ..Shown::default() };
+        let bare = RequestClaims { path: "/", host: Some("localhost"), ..RequestClaims::default() };
         let judge = |shown| judge(Some(&token), shown);
-        assert_eq!(judge(bare), Verdict::NoToken);
-        let kept = judge(Shown { query: Some("a=b&token=0123456789abcdef"), ..bare });
-        let Verdict::Keep(cookie) = kept else { panic!("{kept:?}") };
+        assert_eq!(judge(bare), Admission::NoToken);
+        let kept = judge(RequestClaims { query: Some("a=b&token=0123456789abcdef"), ..bare });
+        let Admission::Keep(cookie) = kept else { panic!("{kept:?}") };
         let pair = cookie.split(';').next().unwrap();
         assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"), "{cookie}");
         let with = format!("other=1; {pair}");
-        assert_eq!(judge(Shown { cookie: Some(&with), ..bare }), Verdict::Welcome);
+        assert_eq!(judge(RequestClaims { cookie: Some(&with), ..bare }), Admission::Welcome);
         for header in ["Bearer 0123456789abcdef", "bearer  0123456789abcdef"] {
-            assert_eq!(judge(Shown { authorization: Some(header), ..bare }), Verdict::Welcome);
+            assert_eq!(
+                judge(RequestClaims { authorization: Some(header), ..bare }),
+                Admission::Welcome
+            );
         }
         // Elsewhere than at the page an address is no place for it.
-        let metrics = Shown { path: "/metrics", query: Some("token=0123456789abcdef"), ..bare };
-        assert_eq!(judge(metrics), Verdict::NoToken);
+        let metrics =
+            RequestClaims { path: "/metrics", query: Some("token=0123456789abcdef"), ..bare };
+        assert_eq!(judge(metrics), Admission::NoToken);
     }
 
     #[test]
@@ -187,15 +197,15 @@ mod tests {
         #[test]
         fn nothing_but_the_token_is_the_token(other in "[0-9a-f]{0,20}") {
             let token = token();
-            let shown = |query| Shown { path: "/", query: Some(query), ..Shown::default() };
+            let shown = |query| RequestClaims { path: "/", query: Some(query), ..RequestClaims::default() };
             let query = format!("token={other}");
-            let welcome = judge(Some(&token), shown(&query)) != Verdict::NoToken;
+            let welcome = judge(Some(&token), shown(&query)) != Admission::NoToken;
             prop_assert_eq!(welcome, other == token.as_str());
         }
 
         #[test]
         fn no_header_is_a_panic(host in ".*", cookie in ".*", auth in ".*", query in ".*") {
-            let shown = Shown {
+            let shown = RequestClaims {
                 host: Some(&host),
                 path: "/",
                 query: Some(&query),
@@ -203,7 +213,7 @@ mod tests {
                 authorization: Some(&auth),
             };
             judge(None, shown);
-            prop_assert_eq!(judge(Some(&token()), shown), Verdict::NoToken);
+            prop_assert_eq!(judge(Some(&token()), shown), Admission::NoToken);
         }
     }
 }

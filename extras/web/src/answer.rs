@@ -1,7 +1,7 @@
 //! What each path answers, and the headers that all answers have.
 
 use crate::Board;
-use crate::access::{Shown, Token, Verdict, judge};
+use crate::access::{Admission, RequestClaims, Token, judge};
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{self, HeaderName, HeaderValue};
@@ -49,7 +49,7 @@ pub(crate) type Answer = Response<Full<Bytes>>;
 pub(crate) fn answer<B>(token: Option<&Token>, board: &dyn Board, request: &Request<B>) -> Answer {
     let text = |name: HeaderName| text(request.headers(), name);
     let path = request.uri().path();
-    let shown = Shown {
+    let shown = RequestClaims {
         host: text(header::HOST),
         path,
         query: request.uri().query(),
@@ -57,15 +57,15 @@ pub(crate) fn answer<B>(token: Option<&Token>, board: &dyn Board, request: &Requ
         authorization: text(header::AUTHORIZATION),
     };
     match judge(token, shown) {
-        Verdict::Welcome => {}
-        Verdict::OtherName => return with(StatusCode::MISDIRECTED_REQUEST, TEXT, OTHER_NAME),
-        Verdict::NoToken => {
+        Admission::Welcome => {}
+        Admission::OtherName => return with(StatusCode::MISDIRECTED_REQUEST, TEXT, OTHER_NAME),
+        Admission::NoToken => {
             let mut answer = with(StatusCode::UNAUTHORIZED, TEXT, NO_TOKEN);
             let how = HeaderValue::from_static("Bearer");
             answer.headers_mut().insert(header::WWW_AUTHENTICATE, how);
             return answer;
         }
-        Verdict::Keep(cookie) => return kept(&cookie),
+        Admission::Keep(cookie) => return kept(&cookie),
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut answer = with(StatusCode::METHOD_NOT_ALLOWED, TEXT, "This page is to look at.\n");

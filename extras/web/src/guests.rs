@@ -44,12 +44,12 @@ impl Moved {
 }
 
 /// A connection, of which it is known when something came or went.
-pub(crate) struct Line {
+pub(crate) struct GuestStream {
     stream: TcpStream,
     moved: Moved,
 }
 
-impl Line {
+impl GuestStream {
     pub(crate) fn new(stream: TcpStream) -> Self {
         Self { stream, moved: Moved(Arc::new(Mutex::new(Instant::now()))) }
     }
@@ -59,7 +59,7 @@ impl Line {
     }
 }
 
-impl AsyncRead for Line {
+impl AsyncRead for GuestStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -70,7 +70,7 @@ impl AsyncRead for Line {
     }
 }
 
-impl AsyncWrite for Line {
+impl AsyncWrite for GuestStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

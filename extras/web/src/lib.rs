@@ -1,6 +1,6 @@
 //! A page that shows a run in a browser, and its numbers for Prometheus.
 //!
-//! [`Server`] answers from a thread of its own; what there is to say it gets from a [`Board`]. It serves a page whose
+//! [`PageServer`] answers from a thread of its own; what there is to say it gets from a [`Board`]. It serves a page whose
 //! parts are all in the program, the state that the page draws, and metrics, and nothing else: nothing here changes a
 //! run, and no request names a file.
 
@@ -10,7 +10,7 @@ mod guests;
 mod server;
 
 pub use access::{Token, TokenError};
-pub use server::{Options, Server, WebError};
+pub use server::{PageServer, ServerOptions, WebError};
 
 /// What a server shows.
 pub trait Board: Send + Sync + 'static {

@@ -1,4 +1,4 @@
-//! [`Server`]: a thread that answers browsers.
+//! [`PageServer`]: a thread that answers browsers.
 //!
 //! All of it is one thread, which sleeps while there is no request, so that a run has its processors to itself. What a
 //! stranger can take is bounded: connections ([`Guests`]), the bytes of a request's head, and how long that may take to come, or
@@ -7,7 +7,7 @@
 use crate::Board;
 use crate::access::Token;
 use crate::answer::{Answer, STATE, answer};
-use crate::guests::{Guests, Line};
+use crate::guests::{GuestStream, Guests};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -38,7 +38,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// Where and for whom.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct ServerOptions {
     /// Where to listen; with port 0 the system chooses one.
     pub address: SocketAddr,
     /// What a browser has to show. Without one, only addresses of this machine alone are listened on.
@@ -66,22 +66,22 @@ pub enum WebError {
 
 /// A server. Dropping it ends it.
 #[derive(Debug)]
-pub struct Server {
+pub struct PageServer {
     address: SocketAddr,
-    asked: Arc<Asked>,
+    asked: Arc<StateRequests>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// When the state was asked for.
 #[derive(Debug, Default)]
-struct Asked {
+struct StateRequests {
     count: AtomicU64,
     last: Mutex<Option<Instant>>,
     again: Condvar,
 }
 
-impl Asked {
+impl StateRequests {
     fn note(&self) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         *last = Some(Instant::now());
@@ -90,12 +90,12 @@ impl Asked {
     }
 }
 
-impl Server {
+impl PageServer {
     /// Begins to answer.
     ///
     /// # Errors
     /// When the address cannot be had, or others could look without a token.
-    pub fn start(options: Options, board: Arc<dyn Board>) -> Result<Self, WebError> {
+    pub fn start(options: ServerOptions, board: Arc<dyn Board>) -> Result<Self, WebError> {
         let address = options.address;
         if options.token.is_none() && !address.ip().is_loopback() {
             return Err(WebError::Open(address));
@@ -108,8 +108,8 @@ impl Server {
         let runtime = Builder::new_current_thread().enable_all().event_interval(1).build();
         let runtime = runtime.map_err(WebError::Thread)?;
         let (stop, stopped) = oneshot::channel();
-        let asked = Arc::<Asked>::default();
-        let served = Served { token: options.token, board, asked: Arc::clone(&asked) };
+        let asked = Arc::<StateRequests>::default();
+        let served = PageContext { token: options.token, board, asked: Arc::clone(&asked) };
         let thread = std::thread::Builder::new()
             .name("page".to_owned())
             .spawn(move || serve(&runtime, listener, Arc::new(served), stopped))
@@ -137,7 +137,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for PageServer {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.stop.take().map(|stop| stop.send(()));
@@ -146,16 +146,16 @@ impl Drop for Server {
 }
 
 /// What all connections share.
-struct Served {
+struct PageContext {
     token: Option<Token>,
     board: Arc<dyn Board>,
-    asked: Arc<Asked>,
+    asked: Arc<StateRequests>,
 }
 
 fn serve(
     runtime: &Runtime,
     listener: StdListener,
-    served: Arc<Served>,
+    served: Arc<PageContext>,
     stopped: oneshot::Receiver<()>,
 ) {
     runtime.block_on(async {
@@ -176,13 +176,13 @@ fn serve(
     });
 }
 
-async fn accept(listener: TcpListener, served: Arc<Served>) {
+async fn accept(listener: TcpListener, served: Arc<PageContext>) {
     let mut guests = Guests::default();
     loop {
         match listener.accept().await {
             Ok((stream, from)) => {
                 guests.make_place(from.ip());
-                let line = Line::new(stream);
+                let line = GuestStream::new(stream);
                 let moved = line.moved();
                 let task = tokio::spawn(converse(line, Arc::clone(&served)));
                 guests.add(from.ip(), moved, task.abort_handle());
@@ -193,7 +193,7 @@ async fn accept(listener: TcpListener, served: Arc<Served>) {
 }
 
 /// All requests of a connection. One that breaks off is the browser's affair.
-async fn converse(line: Line, served: Arc<Served>) {
+async fn converse(line: GuestStream, served: Arc<PageContext>) {
     let moved = line.moved();
     let service = service_fn(move |request| {
         let served = Arc::clone(&served);
@@ -219,7 +219,7 @@ async fn converse(line: Line, served: Arc<Served>) {
     }
 }
 
-fn respond(served: &Served, request: &Request<Incoming>) -> Answer {
+fn respond(served: &PageContext, request: &Request<Incoming>) -> Answer {
     let answer = answer(served.token.as_ref(), &*served.board, request);
     if request.uri().path() == STATE && Response::status(&answer).is_success() {
         served.asked.note();
@@ -251,8 +251,8 @@ mod tests {
     /// However many clients take nothing of their answers, or ask for nothing, the next one is answered at once.
     #[test]
     fn clients_that_do_not_read_keep_nobody_out() {
-        let options = Options { address: "127.0.0.1:0".parse().unwrap(), token: None };
-        let server = Server::start(options, Arc::new(Long)).unwrap();
+        let options = ServerOptions { address: "127.0.0.1:0".parse().unwrap(), token: None };
+        let server = PageServer::start(options, Arc::new(Long)).unwrap();
         let request = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         for asks in [request("/state.json").repeat(100), String::new()] {
             let mut held = Vec::new();

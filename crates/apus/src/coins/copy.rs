@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::interrupt::watch_signals;
 use crate::print;
 use apus_chain::{KnownBlock, Network, Params};
-use apus_coins::Place;
+use apus_coins::StoreUrl;
 use apus_engine::utxo::store::EachChange;
 use apus_engine::utxo::{Changes, CoinsStore, Flush, StoreError};
 use apus_sync::numbers::grouped;
@@ -72,7 +72,7 @@ pub(super) fn copy(args: &CopyArgs) -> Result<(), Failure> {
         SourceArg::Store(from) => Some(from),
         _ => None,
     };
-    let places: Vec<&Place> = from_place.into_iter().chain([&place]).collect();
+    let places: Vec<&StoreUrl> = from_place.into_iter().chain([&place]).collect();
     let access = args.access.access(&places)?;
     let source = Source::open(&from, args.chain, &access)?;
     let (base, expected) = look_at(&source, &interrupt)?;

@@ -4,7 +4,7 @@ use super::servers::{AccessArgs, about, place};
 use crate::failure::Failure;
 use crate::print::{self, hex};
 use apus_chain::{Network, OutPoint, Txid};
-use apus_coins::Reader;
+use apus_coins::CoinsReader;
 use apus_engine::utxo::CoinBytes;
 use clap::Args;
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ pub(crate) struct GetArgs {
 pub(super) fn get(args: &GetArgs) -> Result<(), Failure> {
     let place = place("--coins", &args.coins)?;
     let access = args.access.access(&[&place])?;
-    let reader = Reader::open(&place, args.chain, &access).map_err(|error| about(&error))?;
+    let reader = CoinsReader::open(&place, args.chain, &access).map_err(|error| about(&error))?;
     let seen = reader.look_up(&args.outpoints).map_err(|error| about(&error))?;
     let coins: Vec<Value> = args.outpoints.iter().zip(&seen.coins).map(told).collect();
     let (height, hash) = (seen.tip.height, seen.tip.hash.to_string());

@@ -7,8 +7,7 @@ use crate::failure::{Failure, INTERRUPTED, IO};
 use apus_chain::{
     BlockHash, Coin, Height, MuHashBatch, Network, OutPoint, UtxoSetHash, write_utxo_element,
 };
-use apus_coins::{Access, Place};
-use apus_datadir::ErrorKind;
+use apus_coins::{Access, StoreUrl};
 use apus_datadir::chainstate::read_node;
 use apus_datadir::snapshot::SnapshotReader;
 use apus_engine::utxo::{CoinBytes, CoinsStore, StoreError};
@@ -26,7 +25,7 @@ const TRANSACTION_BYTES_MAX: usize = 16 << 20;
 pub(super) enum SourceArg {
     Snapshot(PathBuf),
     Chainstate(PathBuf),
-    Store(Place),
+    Store(StoreUrl),
 }
 
 impl FromStr for SourceArg {
@@ -177,9 +176,9 @@ fn chainstate(path: &Path, each: &mut Each<'_>) -> Result<BlockHash, Failure> {
     if let Some(failure) = failure {
         return Err(failure);
     }
-    let read = read.map_err(|error| match error.kind() {
-        ErrorKind::Invalid => Failure::wrong(&error),
-        _ => Failure::new(IO, error.to_string()),
+    let read = read.map_err(|error| match error.is_invalid() {
+        true => Failure::wrong(&error),
+        false => Failure::new(IO, error.to_string()),
     })?;
     group.hand_on(each)?;
     Ok(read.best)

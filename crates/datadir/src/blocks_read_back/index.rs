@@ -1,10 +1,10 @@
-//! [`Index`]: what a block index says, entry by entry held against the chain.
+//! [`WrittenIndex`]: what a block index says, entry by entry held against the chain.
 //!
 //! The words of its keys and its numbers stand here once more, as Core has them, and not with the
 //! writer's: a mistake there is to be one against something.
 
 use super::{ReadBackError, WrittenBlocks};
-use crate::foreign::Entries;
+use crate::independent::DatabaseEntries;
 use apus_chain::{BlockHash, Header, ReadError, Reader};
 use core::ops::ControlFlow;
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ const TOLD_EVERY: u32 = 4096;
 
 /// What the index says of a block. Offsets have 32 bits there.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Slot {
+pub(super) struct BlockSlot {
     pub(super) file: u32,
     /// Where the block begins, behind magic and size.
     pub(super) data: u32,
@@ -31,7 +31,7 @@ pub(super) struct Slot {
     pub(super) tx_count: u32,
 }
 
-impl Slot {
+impl BlockSlot {
     pub(super) fn place(&self) -> (u32, u32) {
         (self.file, self.data)
     }
@@ -46,13 +46,13 @@ pub(super) struct FileSlot {
 
 /// What its blocks say of a file (Core `node/blockstorage.h`, `CBlockFileInfo`).
 #[derive(Debug, Default, Clone, Copy)]
-struct Seen {
+struct FileTally {
     blocks: u64,
     heights: (u64, u64),
     times: (u64, u64),
 }
 
-impl Seen {
+impl FileTally {
     fn add(&mut self, height: u32, time: u32) {
         let (height, time) = (u64::from(height), u64::from(time));
         if self.blocks == 0 {
@@ -65,24 +65,24 @@ impl Seen {
 }
 
 /// See the module.
-pub(super) struct Index {
+pub(super) struct WrittenIndex {
     pub(super) entries: u64,
     pub(super) transactions: u64,
     /// By number.
     pub(super) files: Vec<FileSlot>,
     /// By height.
-    pub(super) slots: Vec<Slot>,
+    pub(super) slots: Vec<BlockSlot>,
 }
 
-impl Index {
+impl WrittenIndex {
     /// Reads all of it. Nothing where `reached` broke it off.
     pub(super) fn read(
         written: &WrittenBlocks<'_>,
         reached: &mut dyn FnMut(u32) -> ControlFlow<()>,
     ) -> Result<Option<Self>, ReadBackError> {
         let path = written.folder.join("index");
-        let mut reading = Reading::new(written, &path);
-        let mut entries = Entries::open(&path)?;
+        let mut reading = IndexCheck::new(written, &path);
+        let mut entries = DatabaseEntries::open(&path)?;
         while let Some((key, value)) = entries.next()? {
             reading.take(key, value).map_err(|what| reading.error(what))?;
             if reading.found.is_multiple_of(TOLD_EVERY) && reached(reading.found).is_break() {
@@ -92,28 +92,28 @@ impl Index {
         reading.end().map(Some)
     }
 
-    pub(super) fn slot(&self, height: u32) -> &Slot {
+    pub(super) fn slot(&self, height: u32) -> &BlockSlot {
         &self.slots[height as usize]
     }
 }
 
 /// An index being read.
-struct Reading<'w, 'a> {
+struct IndexCheck<'w, 'a> {
     written: &'w WrittenBlocks<'a>,
     path: PathBuf,
     pruned: bool,
     /// Blocks.
     found: u32,
     transactions: u64,
-    slots: Vec<Slot>,
-    seen: BTreeMap<u32, Seen>,
+    slots: Vec<BlockSlot>,
+    seen: BTreeMap<u32, FileTally>,
     /// What it says of files, by number: seven numbers as they stand there.
     files: BTreeMap<u32, [u64; 7]>,
     last_file: Option<i32>,
     others: u64,
 }
 
-impl<'w, 'a> Reading<'w, 'a> {
+impl<'w, 'a> IndexCheck<'w, 'a> {
     fn new(written: &'w WrittenBlocks<'a>, path: &std::path::Path) -> Self {
         Self {
             written,
@@ -121,7 +121,7 @@ impl<'w, 'a> Reading<'w, 'a> {
             pruned: false,
             found: 0,
             transactions: 0,
-            slots: vec![Slot::default(); written.blocks as usize],
+            slots: vec![BlockSlot::default(); written.blocks as usize],
             seen: BTreeMap::new(),
             files: BTreeMap::new(),
             last_file: None,
@@ -170,8 +170,9 @@ impl<'w, 'a> Reading<'w, 'a> {
     }
 
     fn take_block(&mut self, hash: BlockHash, value: &[u8]) -> Result<(), String> {
-        let entry = Entry::read(value).map_err(|error| format!("cannot be read: {error}"))?;
-        let Entry { height, status, slot, header } = entry;
+        let entry =
+            BlockIndexEntry::read(value).map_err(|error| format!("cannot be read: {error}"))?;
+        let BlockIndexEntry { height, status, slot, header } = entry;
         let blocks = self.written.blocks;
         if height >= blocks {
             return Err(format!("has height {height}, where the chain has {blocks} blocks"));
@@ -226,7 +227,7 @@ impl<'w, 'a> Reading<'w, 'a> {
     }
 
     /// What only all entries together say.
-    fn end(self) -> Result<Index, ReadBackError> {
+    fn end(self) -> Result<WrittenIndex, ReadBackError> {
         if let Some(height) = self.slots.iter().position(|slot| slot.tx_count == 0) {
             let hash = (self.written.context)(height as u32).hash;
             return Err(self.error(format!("block {height} ({hash}) is missing")));
@@ -250,7 +251,7 @@ impl<'w, 'a> Reading<'w, 'a> {
         for (number, said) in &self.files {
             let seen = self.seen.get(number).copied().unwrap_or_default();
             let [_, blocks_bytes, undo_bytes, ..] = *said;
-            let Seen { blocks, heights, times } = seen;
+            let FileTally { blocks, heights, times } = seen;
             let (least, most) = (heights.0, heights.1);
             let wanted = [blocks, blocks_bytes, undo_bytes, least, most, times.0, times.1];
             if *said != wanted {
@@ -260,25 +261,25 @@ impl<'w, 'a> Reading<'w, 'a> {
             files.push(FileSlot { blocks_bytes, undo_bytes });
         }
         let entries = u64::from(self.found) + self.others;
-        Ok(Index { entries, transactions: self.transactions, files, slots: self.slots })
+        Ok(WrittenIndex { entries, transactions: self.transactions, files, slots: self.slots })
     }
 }
 
 /// An entry (Core `chain.h`, `CDiskBlockIndex`).
-struct Entry<'a> {
+struct BlockIndexEntry<'a> {
     height: u32,
     status: u64,
-    slot: Slot,
+    slot: BlockSlot,
     header: &'a [u8; Header::SIZE],
 }
 
-impl<'a> Entry<'a> {
+impl<'a> BlockIndexEntry<'a> {
     fn read(value: &'a [u8]) -> Result<Self, ReadError> {
         let mut reader = Reader::new(value);
         let _version = reader.varint()?;
         let height = small(&mut reader)?;
         let status = reader.varint()?;
-        let mut slot = Slot { tx_count: small(&mut reader)?, ..Slot::default() };
+        let mut slot = BlockSlot { tx_count: small(&mut reader)?, ..BlockSlot::default() };
         if status & (8 | 16) != 0 {
             slot.file = small(&mut reader)?;
         }

@@ -3,10 +3,9 @@
 //! No more memory is taken than one block and its undo data may have: sizes in a record are held
 //! against what can be before.
 
-use super::index::Slot;
+use super::index::BlockSlot;
 use super::{BlocksReadBack, Holds, ReadBackError};
-use crate::files::{self, BLOCK_SIZES};
-use crate::obfuscation::Obfuscation;
+use crate::files::{self, BLOCK_SIZES, Obfuscation};
 use crate::rev;
 use apus_chain::{BlockChecker, BlockHash, BlockUndo, CoinAdder, MAX_SCRIPT_SIZE, OutPoint};
 use apus_hash::{Sha256, sha256};
@@ -38,13 +37,13 @@ pub struct PartRead {
 }
 
 /// A file that is open.
-struct Opened {
+struct RecordFile {
     path: PathBuf,
     file: File,
     length: u64,
 }
 
-impl Opened {
+impl RecordFile {
     fn open(path: PathBuf) -> Result<Self, ReadBackError> {
         let open = || {
             let file = File::open(&path)?;
@@ -99,15 +98,15 @@ pub struct PartReader {
 }
 
 /// A block's place.
-struct Place<'a> {
+struct RecordPlace<'a> {
     height: u32,
-    slot: &'a Slot,
+    slot: &'a BlockSlot,
     /// Those of the blocks before and behind it in the same file.
-    before: Option<&'a Slot>,
-    behind: Option<&'a Slot>,
+    before: Option<&'a BlockSlot>,
+    behind: Option<&'a BlockSlot>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> RecordPlace<'a> {
     fn of(all: &'a BlocksReadBack<'_>, at: usize) -> Self {
         let height = all.order[at];
         let slot = all.index.slot(height);
@@ -125,7 +124,7 @@ impl<'a> Place<'a> {
         holds: Holds<'_>,
         (begin, end): (u32, u64),
         length: u64,
-        of: fn(&Slot) -> u32,
+        of: fn(&BlockSlot) -> u32,
     ) -> Option<String> {
         let behind = self.behind.map(of).filter(|behind| *behind > begin);
         let is_dense = holds.whole;
@@ -161,9 +160,9 @@ impl PartReader {
         let mut found = PartRead::default();
         let slots = || all.order[places.clone()].iter().map(|height| all.index.slot(*height));
         let Some(first) = slots().next() else { return Ok(found) };
-        let blocks = Opened::open(all.path(files::file_name(first.file)))?;
+        let blocks = RecordFile::open(all.path(files::file_name(first.file)))?;
         let undo = match slots().any(|slot| slot.undo > 0) {
-            true => Some(Opened::open(all.path(rev::file_name(first.file)))?),
+            true => Some(RecordFile::open(all.path(rev::file_name(first.file)))?),
             false => None,
         };
         forget(&blocks.file, slots().map(|slot| slot.data));
@@ -171,7 +170,7 @@ impl PartReader {
             forget(&undo.file, slots().map(|slot| slot.undo).filter(|at| *at > 0));
         }
         for at in places.clone() {
-            let place = Place::of(all, at);
+            let place = RecordPlace::of(all, at);
             found.blocks += 1;
             found.bytes += self.check_block(all, &place, &blocks)?;
             if let Some(undo) = undo.as_ref().filter(|_| place.slot.undo > 0) {
@@ -187,13 +186,12 @@ impl PartReader {
     fn check_block(
         &mut self,
         all: &BlocksReadBack<'_>,
-        place: &Place<'_>,
-        file: &Opened,
+        place: &RecordPlace<'_>,
+        file: &RecordFile,
     ) -> Result<u64, ReadBackError> {
         let (height, offset) = (place.height, u64::from(place.slot.data));
         let wrong = |what: String| {
-            let path = file.path.clone();
-            Err(ReadBackError::Block { path, offset, height, what })
+            Err(ReadBackError::place(&file.path, offset, &format!("block {height}"), &what))
         };
         let size = match file.record_size(offset, all)? {
             Some(size) if BLOCK_SIZES.contains(&size) => size,
@@ -239,13 +237,17 @@ impl PartReader {
     fn check_undo(
         &mut self,
         all: &BlocksReadBack<'_>,
-        place: &Place<'_>,
-        file: &Opened,
+        place: &RecordPlace<'_>,
+        file: &RecordFile,
     ) -> Result<u64, ReadBackError> {
         let (height, offset) = (place.height, u64::from(place.slot.undo));
         let wrong = |what: String| {
-            let path = file.path.clone();
-            Err(ReadBackError::Undo { path, offset, height, what })
+            Err(ReadBackError::place(
+                &file.path,
+                offset,
+                &format!("the undo data of block {height}"),
+                &what,
+            ))
         };
         let Some(size) = file.record_size(offset, all)? else {
             return wrong("there is no record".to_owned());

@@ -8,7 +8,7 @@ use crate::UndoFiles;
 use crate::index::{ChainBlock, write_block_index};
 use crate::leveldb::{Database, DatabaseWriter, WriterOptions};
 use crate::store::{BlockStore, SpentCoins};
-use crate::testing::{KEY, MAGIC, fixtures};
+use crate::tests::{KEY, MAGIC, fixtures};
 use apus_chain::{BlockHash, BlockUndoWriter, CoinSum, CoinSumKey, KeyedCoinSum, Network, Txid};
 use apus_storage::DirStorage;
 use apus_testkit::chain::{ChainBuilder, ModelCoin, Shape};

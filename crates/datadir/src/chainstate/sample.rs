@@ -10,9 +10,9 @@
 //! kept of a coin is its name and a digest under that secret, 48 bytes; at most half as many again as
 //! are wanted are kept.
 
-use super::read_back::{ReadBack, block, obfuscation};
-use super::{ChainstateError, KEY_BEST_BLOCK, KEY_COIN, KEY_OBFUSCATION};
-use crate::foreign::LookUps;
+use super::read::{ChainstateSummary, block, obfuscation};
+use super::{ChainstateDbError, KEY_BEST_BLOCK, KEY_COIN, KEY_OBFUSCATION};
+use crate::independent::DatabaseLookUps;
 use apus_chain::{OutPoint, write_varint};
 use core::ops::ControlFlow;
 use std::hash::{BuildHasher, RandomState};
@@ -43,10 +43,10 @@ pub struct CoinSample {
     seen: u64,
     /// Coins are drawn whose lot is below this.
     limit: u64,
-    drawn: Vec<Drawn>,
+    drawn: Vec<SampledCoin>,
 }
 
-struct Drawn {
+struct SampledCoin {
     outpoint: OutPoint,
     /// Of its stored form.
     digest: u64,
@@ -87,7 +87,7 @@ impl CoinSample {
         if lot(&self.secret, &outpoint) > self.limit {
             return;
         }
-        self.drawn.push(Drawn { outpoint, digest: self.secret.hash_one(coin) });
+        self.drawn.push(SampledCoin { outpoint, digest: self.secret.hash_one(coin) });
         let wanted = self.coins_min.max((self.seen / ONE_OF) as usize);
         if self.drawn.len() > wanted + wanted / 2 {
             // Three quarters of them are an eighth more than wanted: too few is not to be feared.
@@ -112,21 +112,22 @@ impl CoinSample {
     /// then there is nothing.
     ///
     /// # Errors
-    /// [`ChainstateError::LookUp`] for the first answer that is another one than reading gave.
+    /// [`ChainstateDbError::LookUp`] for the first answer that is another one than reading gave.
     pub fn look_up(
         self,
         dir: &Path,
-        read: &ReadBack,
+        read: &ChainstateSummary,
         reached: &mut dyn FnMut(u64) -> ControlFlow<()>,
-    ) -> Result<Option<LookedUp>, ChainstateError> {
-        let mut database = Asked { dir, database: LookUps::open(dir)?, key: Vec::new() };
+    ) -> Result<Option<LookedUp>, ChainstateDbError> {
+        let mut database =
+            ChainstateLookUps { dir, database: DatabaseLookUps::open(dir)?, key: Vec::new() };
         database.expect_set(read)?;
         let mut found = LookedUp::default();
-        for (at, Drawn { outpoint, digest }) in (0..).zip(&self.drawn) {
+        for (at, SampledCoin { outpoint, digest }) in (0..).zip(&self.drawn) {
             if reached(at).is_break() {
                 return Ok(None);
             }
-            let wrong = |what| ChainstateError::LookUp {
+            let wrong = |what| ChainstateDbError::LookUp {
                 path: dir.to_owned(),
                 entry: format!("coin {outpoint}"),
                 what,
@@ -141,7 +142,7 @@ impl CoinSample {
             if database.coin(&outpoint)?.is_some() {
                 let (path, what) = (dir.to_owned(), "has one, though there is none");
                 let entry = format!("coin {outpoint}");
-                return Err(ChainstateError::LookUp { path, entry, what });
+                return Err(ChainstateDbError::LookUp { path, entry, what });
             }
             found.absent += 1;
         }
@@ -162,16 +163,16 @@ fn absent(near: &OutPoint, random: u64) -> OutPoint {
 }
 
 /// A chainstate that is asked for single entries.
-struct Asked<'d> {
+struct ChainstateLookUps<'d> {
     dir: &'d Path,
-    database: LookUps<'d>,
+    database: DatabaseLookUps<'d>,
     key: Vec<u8>,
 }
 
-impl Asked<'_> {
+impl ChainstateLookUps<'_> {
     /// Fails unless what a node asks for first is what was read.
-    fn expect_set(&mut self, read: &ReadBack) -> Result<(), ChainstateError> {
-        let wrong = |entry: &str| ChainstateError::LookUp {
+    fn expect_set(&mut self, read: &ChainstateSummary) -> Result<(), ChainstateDbError> {
+        let wrong = |entry: &str| ChainstateDbError::LookUp {
             path: self.dir.to_owned(),
             entry: entry.to_owned(),
             what: "gives another answer than before",
@@ -190,7 +191,7 @@ impl Asked<'_> {
     }
 
     /// What is stored under a coin's name.
-    fn coin(&mut self, outpoint: &OutPoint) -> Result<Option<Vec<u8>>, ChainstateError> {
+    fn coin(&mut self, outpoint: &OutPoint) -> Result<Option<Vec<u8>>, ChainstateDbError> {
         self.key.clear();
         self.key.push(KEY_COIN);
         self.key.extend_from_slice(&outpoint.txid.0);

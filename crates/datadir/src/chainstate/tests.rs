@@ -4,11 +4,11 @@ mod look_ups;
 mod node;
 
 use super::*;
-use crate::foreign::ForeignError;
+use crate::files::Obfuscation;
+use crate::independent::IndependentReadError;
 use crate::leveldb::{Database, DatabaseWriter, WriterOptions};
-use crate::obfuscation::Obfuscation;
 use crate::snapshot::SnapshotReader;
-use crate::testing::{KEY, fixtures};
+use crate::tests::{KEY, fixtures};
 use apus_chain::{BlockHash, CoinRef, OutPoint, Txid, write_coin, write_compact_size};
 use apus_storage::DirStorage;
 use apus_testkit::storage::{CrashStorage, FaultStorage, Operation};
@@ -58,7 +58,7 @@ fn write(
     key: Obfuscation,
     options: WriterOptions,
     coins: &[(OutPoint, Vec<u8>)],
-) -> Written {
+) -> ChainstateSize {
     let folder = DirStorage::new(dir);
     let mut writer = ChainstateWriter::with_options(&folder, best, key, options).unwrap();
     for (txid, group) in groups(coins) {
@@ -67,7 +67,7 @@ fn write(
     writer.finish().unwrap()
 }
 
-fn read_all(dir: &Path) -> Result<(ReadBack, Coins), ChainstateError> {
+fn read_all(dir: &Path) -> Result<(ChainstateSummary, Coins), ChainstateDbError> {
     let mut coins = Coins::new();
     let read = read_back(dir, &mut |outpoint, bytes| {
         coins.push((outpoint, bytes.to_vec()));
@@ -94,7 +94,7 @@ fn a_snapshot_becomes_a_chainstate() {
             assert_eq!(written.bytes, before.values().map(|bytes| bytes.len() as u64).sum::<u64>());
             assert_eq!(written.tables > 1, options.table_bytes == SMALL.table_bytes);
             let (read, found) = read_all(dir.path()).unwrap();
-            assert_eq!(read, ReadBack { best, key, coins: written.coins });
+            assert_eq!(read, ChainstateSummary { best, key, coins: written.coins });
             assert!(found == coins);
             assert!(files(dir.path()) == before, "reading back changed the folder");
         }
@@ -163,30 +163,28 @@ fn group(count: u64, vouts: &[u64], coin: &[u8]) -> Vec<u8> {
 
 #[test]
 fn what_is_no_group_in_order_is_refused_and_leaves_no_chainstate() {
-    use ChainstateError as E;
     let coin = coin_bytes(&[0x51]);
     let good = group(2, &[0, 1], &coin);
     let trailing = [&good[..], &[0]].concat();
-    type Is = fn(&E) -> bool;
-    let cases: [(u8, Vec<u8>, Is); 10] = [
-        (5, good.clone(), |e| matches!(e, E::TxidOrder { .. })),
-        (4, good.clone(), |e| matches!(e, E::TxidOrder { .. })),
-        (6, group(2, &[1, 0], &coin), |e| matches!(e, E::VoutOrder { .. })),
-        (6, group(2, &[1, 1], &coin), |e| matches!(e, E::VoutOrder { .. })),
-        (6, group(2, &[256, 16_512], &coin), |e| matches!(e, E::VoutOrder { .. })),
-        (6, group(0, &[], &coin), |e| matches!(e, E::EmptyGroup { .. })),
-        (6, group(3, &[0, 1], &coin), |e| matches!(e, E::Group { .. })),
-        (6, group(1, &[1 << 32], &coin), |e| matches!(e, E::Group { .. })),
-        (6, group(u64::MAX, &[0], &coin[..2]), |e| matches!(e, E::Group { .. })),
-        (6, trailing, |e| matches!(e, E::Group { .. })),
+    let cases: [(u8, Vec<u8>, &str); 10] = [
+        (5, good.clone(), "the coins of transaction "),
+        (4, good.clone(), "the coins of transaction "),
+        (6, group(2, &[1, 0], &coin), "must not follow that of output "),
+        (6, group(2, &[1, 1], &coin), "must not follow that of output "),
+        (6, group(2, &[256, 16_512], &coin), "must not follow that of output "),
+        (6, group(0, &[], &coin), "comes without a coin"),
+        (6, group(3, &[0, 1], &coin), "bad coins of transaction "),
+        (6, group(1, &[1 << 32], &coin), "bad coins of transaction "),
+        (6, group(u64::MAX, &[0], &coin[..2]), "bad coins of transaction "),
+        (6, trailing, "bad coins of transaction "),
     ];
-    for (txid, bad, is) in cases {
+    for (txid, bad, says) in cases {
         let dir = tempfile::tempdir().unwrap();
         let folder = DirStorage::new(dir.path());
         let mut writer = ChainstateWriter::new(&folder, BEST, Obfuscation::NONE).unwrap();
         writer.put_group(&Txid([5; 32]), &group(2, &[16_512, 256], &coin)).unwrap();
         let error = writer.put_group(&Txid([txid; 32]), &bad).unwrap_err();
-        assert!(is(&error), "{error}");
+        assert!(error.is_invalid() && error.to_string().contains(says), "{error}");
         assert!(writer.put_group(&Txid([7; 32]), &good).is_err());
         assert!(writer.finish().is_err());
         assert!(!dir.path().join("CURRENT").exists());
@@ -194,9 +192,9 @@ fn what_is_no_group_in_order_is_refused_and_leaves_no_chainstate() {
 }
 
 /// Keys and values.
-type Entries<'a> = &'a [(&'a [u8], &'a [u8])];
+type KeysAndValues<'a> = &'a [(&'a [u8], &'a [u8])];
 
-fn with_entries(entries: Entries<'_>) -> tempfile::TempDir {
+fn with_entries(entries: KeysAndValues<'_>) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let folder = DirStorage::new(dir.path());
     let mut writer = DatabaseWriter::new(&folder, SMALL).unwrap();
@@ -209,29 +207,27 @@ fn with_entries(entries: Entries<'_>) -> tempfile::TempDir {
 
 #[test]
 fn what_a_node_would_stumble_over_is_refused() {
-    use ChainstateError as E;
     let coin = coin_bytes(&[0x51]);
     let name = [&[b'C'][..], &[1; 32], &[0]].concat();
     let best = (KEY_BEST_BLOCK, &[9; 32][..]);
-    type Is = fn(&E) -> bool;
-    let cases: [(Entries<'_>, Is); 13] = [
-        (&[], |e| matches!(e, E::NoBestBlock { .. })),
-        (&[(&name, &coin)], |e| matches!(e, E::NoBestBlock { .. })),
-        (&[(KEY_HEAD_BLOCKS, &[2])], |e| matches!(e, E::Unfinished { .. })),
-        (&[best, (KEY_HEAD_BLOCKS, &[2])], |e| matches!(e, E::Unfinished { .. })),
-        (&[(KEY_BEST_BLOCK, &[9; 31])], |e| matches!(e, E::Entry { .. })),
-        (&[(KEY_OBFUSCATION, &[7; 9]), best], |e| matches!(e, E::Entry { .. })),
-        (&[(KEY_OBFUSCATION, &[8; 8]), best], |e| matches!(e, E::Entry { .. })),
-        (&[(b"A", b""), best], |e| matches!(e, E::Key { .. })),
-        (&[best, (b"c", b"")], |e| matches!(e, E::Key { .. })),
-        (&[best, (&name[..33], &coin)], |e| matches!(e, E::Key { .. })),
-        (&[best, (&[&name[..], &[0]].concat(), &coin)], |e| matches!(e, E::Key { .. })),
-        (&[best, (&name, &coin[..coin.len() - 1])], |e| matches!(e, E::Coin { .. })),
-        (&[best, (&name, &[&coin[..], &[0]].concat())], |e| matches!(e, E::Coin { .. })),
+    let cases: [(KeysAndValues<'_>, &str); 13] = [
+        (&[], "does not say at which block it is"),
+        (&[(&name, &coin)], "does not say at which block it is"),
+        (&[(KEY_HEAD_BLOCKS, &[2])], "is between two blocks"),
+        (&[best, (KEY_HEAD_BLOCKS, &[2])], "is between two blocks"),
+        (&[(KEY_BEST_BLOCK, &[9; 31])], "is not what Bitcoin Core writes"),
+        (&[(KEY_OBFUSCATION, &[7; 9]), best], "is not what Bitcoin Core writes"),
+        (&[(KEY_OBFUSCATION, &[8; 8]), best], "is not what Bitcoin Core writes"),
+        (&[(b"A", b""), best], "which is none of Bitcoin Core's"),
+        (&[best, (b"c", b"")], "which is none of Bitcoin Core's"),
+        (&[best, (&name[..33], &coin)], "which is none of Bitcoin Core's"),
+        (&[best, (&[&name[..], &[0]].concat(), &coin)], "which is none of Bitcoin Core's"),
+        (&[best, (&name, &coin[..coin.len() - 1])], "cannot be read: "),
+        (&[best, (&name, &[&coin[..], &[0]].concat())], "cannot be read: "),
     ];
-    for (entries, is) in cases {
+    for (entries, says) in cases {
         let error = read_all(with_entries(entries).path()).unwrap_err();
-        assert!(is(&error), "{entries:02x?} {error}");
+        assert!(error.is_invalid() && error.to_string().contains(says), "{entries:02x?} {error}");
     }
     // Without a key of its own, as plain as it comes.
     let (read, coins) = read_all(with_entries(&[best, (&name, &coin)]).path()).unwrap();
@@ -242,7 +238,10 @@ fn what_a_node_would_stumble_over_is_refused() {
 fn a_folder_without_a_database_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let error = read_all(dir.path()).unwrap_err();
-    assert!(matches!(error, ChainstateError::Foreign(ForeignError::Open { .. })), "{error}");
+    assert!(
+        matches!(error, ChainstateDbError::Independent(IndependentReadError::Open { .. })),
+        "{error}"
+    );
     assert!(read_all(&dir.path().join("none")).is_err());
     assert!(files(dir.path()).is_empty());
 }
@@ -301,7 +300,7 @@ fn a_damaged_block_and_a_missing_table_are_named() {
     });
     let error = read_all(dir.path()).unwrap_err();
     assert!(
-        matches!(&error, ChainstateError::Foreign(ForeignError::File { path, .. }) if path.ends_with("000004.ldb")),
+        matches!(&error, ChainstateDbError::Independent(IndependentReadError::File { path, .. }) if path.ends_with("000004.ldb")),
         "{error}"
     );
     assert!(error.to_string().contains("checksum"), "{error}");
@@ -316,7 +315,10 @@ fn a_damaged_block_and_a_missing_table_are_named() {
     }
     let dir = damaged(|files| files.retain(|path, _| !path.ends_with("000004.ldb")));
     let error = read_all(dir.path()).unwrap_err();
-    assert!(matches!(error, ChainstateError::Foreign(ForeignError::Open { .. })), "{error}");
+    assert!(
+        matches!(error, ChainstateDbError::Independent(IndependentReadError::Open { .. })),
+        "{error}"
+    );
 }
 
 proptest! {
@@ -369,6 +371,6 @@ fn a_folder_that_refuses_is_told() {
     let folder = FaultStorage::new(CrashStorage::new());
     folder.fail_from(Operation::Any, 0, std::io::ErrorKind::StorageFull);
     let error = ChainstateWriter::new(&folder, BEST, Obfuscation::NONE).err().unwrap();
-    assert!(matches!(error, ChainstateError::Database(_)), "{error}");
-    assert_eq!(error.kind(), crate::ErrorKind::Fatal);
+    assert!(matches!(error, ChainstateDbError::Database(_)), "{error}");
+    assert!(!error.is_invalid());
 }

@@ -8,9 +8,9 @@
 //!
 //! It makes a new database in an empty folder; it never changes one that exists.
 
-use super::{ChainstateError, KEY_BEST_BLOCK, KEY_COIN, KEY_OBFUSCATION};
+use super::{ChainstateDbError, KEY_BEST_BLOCK, KEY_COIN, KEY_OBFUSCATION};
+use crate::files::Obfuscation;
 use crate::leveldb::{DatabaseWriter, NumberedKey, WriterOptions};
-use crate::obfuscation::Obfuscation;
 use apus_chain::{BlockHash, CoinError, OutPoint, Reader, Txid, check_coin, vout_order};
 use apus_storage::Storage;
 
@@ -26,7 +26,7 @@ pub struct ChainstateWriter<'f> {
 
 /// What a chainstate takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Written {
+pub struct ChainstateSize {
     /// How many coins it has.
     pub coins: u64,
     /// Length of its files together, in bytes.
@@ -42,7 +42,7 @@ impl<'f> ChainstateWriter<'f> {
         folder: &'f dyn Storage,
         best: BlockHash,
         key: Obfuscation,
-    ) -> Result<Self, ChainstateError> {
+    ) -> Result<Self, ChainstateDbError> {
         Self::with_options(folder, best, key, WriterOptions::default())
     }
 
@@ -51,7 +51,7 @@ impl<'f> ChainstateWriter<'f> {
         best: BlockHash,
         obfuscation: Obfuscation,
         options: WriterOptions,
-    ) -> Result<Self, ChainstateError> {
+    ) -> Result<Self, ChainstateDbError> {
         let mut database = DatabaseWriter::new(folder, options)?;
         let mut value = vec![Obfuscation::KEY_SIZE as u8];
         value.extend_from_slice(&obfuscation.key());
@@ -67,7 +67,7 @@ impl<'f> ChainstateWriter<'f> {
     ///
     /// After an error the chainstate cannot be finished. What a disk refuses may be told by a later
     /// call.
-    pub fn put_group(&mut self, txid: &Txid, group: &[u8]) -> Result<(), ChainstateError> {
+    pub fn put_group(&mut self, txid: &Txid, group: &[u8]) -> Result<(), ChainstateDbError> {
         // Stays so where anything below fails.
         if core::mem::replace(&mut self.failed, true) {
             return Err(self.database.failed_before().into());
@@ -77,19 +77,26 @@ impl<'f> ChainstateWriter<'f> {
         Ok(())
     }
 
-    fn put_coins(&mut self, txid: &Txid, group: &[u8]) -> Result<(), ChainstateError> {
+    fn put_coins(&mut self, txid: &Txid, group: &[u8]) -> Result<(), ChainstateDbError> {
         if let Some(previous) = self.last_txid
             && !words(txid).gt(words(&previous))
         {
-            return Err(ChainstateError::TxidOrder { txid: *txid, previous });
+            return Err(ChainstateDbError::Invalid(format!(
+                "the coins of transaction {txid} must not follow those of {previous}"
+            )));
         }
         self.last_txid = Some(*txid);
 
-        let bad = |source: CoinError| ChainstateError::Group { txid: *txid, source };
+        let bad = |error: CoinError| {
+            let what =
+                format!("bad coins of transaction {txid}: {error} (counted from their count)");
+            ChainstateDbError::Invalid(what)
+        };
         let mut reader = Reader::new(group);
         let count = reader.compact_u64().map_err(|error| bad(error.into()))?;
         if count == 0 {
-            return Err(ChainstateError::EmptyGroup { txid: *txid });
+            let what = format!("transaction {txid} comes without a coin");
+            return Err(ChainstateDbError::Invalid(what));
         }
         let mut last_vout = None;
         for _ in 0..count {
@@ -99,7 +106,8 @@ impl<'f> ChainstateWriter<'f> {
                 && vout_order(previous, vout).is_ge()
             {
                 let outpoint = OutPoint { txid: *txid, vout };
-                return Err(ChainstateError::VoutOrder { outpoint, previous });
+                let what = format!("coin {outpoint} must not follow that of output {previous}");
+                return Err(ChainstateDbError::Invalid(what));
             }
             last_vout = Some(vout);
             let coin = check_coin(&mut reader).map_err(bad)?;
@@ -111,12 +119,12 @@ impl<'f> ChainstateWriter<'f> {
     }
 
     /// Makes everything durable; after this it is a chainstate.
-    pub fn finish(self) -> Result<Written, ChainstateError> {
+    pub fn finish(self) -> Result<ChainstateSize, ChainstateDbError> {
         if self.failed {
             return Err(self.database.failed_before().into());
         }
         let size = self.database.finish()?;
-        Ok(Written { coins: self.coins, bytes: size.bytes, tables: size.tables })
+        Ok(ChainstateSize { coins: self.coins, bytes: size.bytes, tables: size.tables })
     }
 }
 

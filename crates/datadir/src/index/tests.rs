@@ -3,7 +3,7 @@
 use super::*;
 use crate::files::BlockFiles;
 use crate::leveldb::{DatabaseWriter, WriterOptions};
-use crate::testing::{fixtures, index_entries};
+use crate::tests::{fixtures, index_entries};
 use apus_chain::{Header, Network, write_varint};
 use apus_storage::DirStorage;
 use std::collections::BTreeMap;
@@ -179,4 +179,23 @@ fn a_node_in_the_middle_of_a_reindex_is_known() {
     writer.finish().unwrap();
     let flags = read_index_flags(dir.path()).unwrap();
     assert_eq!(flags, IndexFlags { pruned: false, reindexing: true });
+}
+
+#[test]
+fn what_is_written_is_read_again_and_edges_grow() {
+    let mut info = FileInfo { size: u64::from(u32::MAX), undo_size: 7, ..FileInfo::default() };
+    for (height, time) in [(9, 50), (7, 60), (12, 40)] {
+        info.add(height, time);
+    }
+    let edges = (info.height_first, info.height_last, info.time_first, info.time_last);
+    assert_eq!((info.blocks, edges), (3, (7, 12, 40, 60)));
+    let mut bytes = Vec::new();
+    info.write(&mut bytes);
+    assert_eq!(FileInfo::read(&bytes), Some(info));
+    assert_eq!(FileInfo::read(&bytes[..bytes.len() - 1]), None);
+    bytes.push(0);
+    assert_eq!(FileInfo::read(&bytes), Some(info));
+    let mut wide = Vec::new();
+    [1, 1 << 32, 0, 0, 0, 0, 0].iter().for_each(|number| write_varint(&mut wide, *number));
+    assert_eq!(FileInfo::read(&wide), None);
 }

@@ -12,7 +12,6 @@ use super::{
     FileInfo, KEY_BLOCK, KEY_FILE, KEY_FLAG, KEY_LAST_FILE, STATUS_HAVE_DATA, STATUS_HAVE_UNDO,
     STATUS_OPT_WITNESS, VALID_SCRIPTS, VALID_TRANSACTIONS,
 };
-use crate::error::ErrorKind;
 use crate::leveldb::{DatabaseError, DatabaseWriter, WriterOptions};
 use crate::store::{BlockStore, BlockStoreError, StoredBlock};
 use apus_chain::{BlockHash, Header, write_compact_size, write_varint};
@@ -62,17 +61,6 @@ pub enum IndexWriteError {
     },
 }
 
-impl IndexWriteError {
-    /// What the error means for the run.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Database(error) => error.kind(),
-            Self::Blocks(error) => error.kind(),
-            Self::Chain { .. } | Self::Transactions { .. } => ErrorKind::Invalid,
-        }
-    }
-}
-
 /// Makes all of `store` durable and writes the index of one chain into an empty folder, which is to be
 /// `index` in that of the blocks. `at` is asked twice for the blocks at heights 0 to `blocks`, exclusive.
 /// What is stored beside the chain stays in the files and is not in the index. Takes 36 bytes of memory
@@ -80,7 +68,7 @@ impl IndexWriteError {
 ///
 /// # Errors
 /// [`IndexWriteError::Chain`] if a block does not follow the one before it;
-/// [`BlockStoreError::Missing`] if one is not stored.
+/// [`BlockStoreError::Block`] if one is not stored.
 pub fn write_block_index(
     store: &BlockStore,
     folder: &dyn Storage,
@@ -89,7 +77,7 @@ pub fn write_block_index(
 ) -> Result<(), IndexWriteError> {
     store.sync()?;
     let mut writer = DatabaseWriter::new(folder, WriterOptions::default())?;
-    let chain = Chain::read(store, blocks, at)?;
+    let chain = IndexedChain::read(store, blocks, at)?;
     entries(store, chain, at, &mut |key, value| Ok(writer.put(key, value)?))?;
     writer.finish()?;
     Ok(())
@@ -101,7 +89,7 @@ type Put<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), IndexWriteError> + 'a;
 /// All entries in ascending order of their keys.
 fn entries(
     store: &BlockStore,
-    chain: Chain,
+    chain: IndexedChain,
     at: &mut BlockAt<'_>,
     put: &mut Put<'_>,
 ) -> Result<(), IndexWriteError> {
@@ -173,7 +161,7 @@ fn write_number(out: &mut Vec<u8>, number: u32) {
 }
 
 /// What has to be known of all blocks before any can be written.
-struct Chain {
+struct IndexedChain {
     /// Names and heights, by name.
     order: Vec<(BlockHash, u32)>,
     /// By number.
@@ -182,7 +170,7 @@ struct Chain {
     is_pruned: bool,
 }
 
-impl Chain {
+impl IndexedChain {
     fn read(
         store: &BlockStore,
         blocks: u32,

@@ -8,8 +8,7 @@
 //!
 //! Keys are the user's, without the sequence numbers. Only their hashes are held, four bytes each.
 
-use super::block_writer::{Entry, entries};
-use super::key::{COIN_KEY, TAG_BYTES, TaggedKey};
+use super::block_writer::{BlockEntry, COIN_KEY, TAG_BYTES, TaggedKey, entries};
 
 /// The name under which the table's list of further blocks has the filters.
 pub(super) const NAME: &[u8] = b"filter.leveldb.BuiltinBloomFilter2";
@@ -43,7 +42,7 @@ impl FilterWriter {
         }
         self.hashes.truncate(before);
         let mut key = TaggedKey::default();
-        for Entry { shared, own, bytes } in entries(block) {
+        for BlockEntry { shared, own, bytes } in entries(block) {
             key.go_on(shared, own, bytes);
             self.hashes.push(hash(key.user()));
         }
@@ -125,7 +124,7 @@ fn add_coins(hashes: &mut Vec<u32>, block: &[u8]) -> Option<()> {
     let begun = Hash::of_length(COIN_KEY);
     // The first bytes of the last key, the hash of all but its last two, and the first of these.
     let (mut first, mut body, mut next_to_last) = (0, begun, 0);
-    for Entry { shared, own, bytes } in entries(block) {
+    for BlockEntry { shared, own, bytes } in entries(block) {
         if shared + own != COIN_KEY + TAG_BYTES {
             return None;
         }
@@ -191,8 +190,8 @@ pub(super) fn hash(key: &[u8]) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::block_writer::BlockWriter;
     use super::*;
+    use crate::leveldb::block_writer::BlockWriter;
     use proptest::prelude::*;
     use rusty_leveldb::{BloomPolicy, FilterPolicy};
 

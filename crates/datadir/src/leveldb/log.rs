@@ -6,9 +6,12 @@
 //! node writing right now, leaves behind, and counts as the end, exactly where it does for LevelDB.
 //! Anything else wrong is an error.
 
-use super::crc32c;
-use crate::index_error::IndexError;
-use std::fs::File;
+use super::manifest::{DatabaseManifest, FILE_NUMBER_MAX};
+use super::{KIND_DELETE, KIND_PUT, KeyValue, SEQUENCE_MAX, masked_crc32c, number, prefixed};
+use crate::error::IndexError;
+use apus_chain::Reader;
+use core::ops::Range;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 const BLOCK: usize = 32 << 10;
@@ -72,7 +75,7 @@ impl LogReader {
                 }
                 return Err(self.corrupt(at, "a log record runs past its block"));
             };
-            if u32::from_le_bytes([c0, c1, c2, c3]) != crc32c::masked(&[kind], data) {
+            if u32::from_le_bytes([c0, c1, c2, c3]) != masked_crc32c(&[kind], data) {
                 return Err(self.corrupt(at, "a log record has a wrong checksum"));
             }
             // Old versions of LevelDB began a record at the end of a block, and again in the next one.
@@ -123,7 +126,7 @@ pub(super) fn append_record(log: &mut Vec<u8>, mut record: &[u8]) {
             (false, false) => MIDDLE,
             (false, true) => LAST,
         };
-        log.extend_from_slice(&crc32c::masked(&[kind], data).to_le_bytes());
+        log.extend_from_slice(&masked_crc32c(&[kind], data).to_le_bytes());
         // At most a block, which fits.
         log.extend_from_slice(&(data.len() as u16).to_le_bytes());
         log.push(kind);
@@ -133,6 +136,124 @@ pub(super) fn append_record(log: &mut Vec<u8>, mut record: &[u8]) {
         }
         (record, first) = (rest, false);
     }
+}
+
+/// More than this the logs of a block index do not hold together: the first write after all
+/// headers have arrived is some 150 MB, and a log ends soon after it is full.
+const LOG_BYTES_MAX: u64 = 512 << 20;
+
+/// An entry of a log: where its key and its value lie in what was read.
+struct LogEntry {
+    key: Range<usize>,
+    tag: u64,
+    value: Range<usize>,
+}
+
+/// The entries of the logs, which no table has yet, sorted.
+#[derive(Default)]
+pub(super) struct LogMemory {
+    /// All records, one after the other: an entry is small, and there may be a million.
+    bytes: Vec<u8>,
+    entries: std::vec::IntoIter<LogEntry>,
+    /// The last sequence number of the logs; 0 where they have none.
+    pub(super) last_sequence: u64,
+}
+
+impl LogMemory {
+    pub(super) fn read(dir: &Path, manifest: &DatabaseManifest) -> Result<Self, IndexError> {
+        let (mut bytes, mut entries, mut record) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut left, mut next_sequence) = (LOG_BYTES_MAX, 1);
+        for path in live_logs(dir, manifest)? {
+            let mut log = LogReader::open(&path, left)?;
+            left = left.saturating_sub(fs::metadata(&path).map_or(0, |meta| meta.len()));
+            while let Some(at) = log.next(&mut record)? {
+                let batch = WriteBatch::read(&record)
+                    .ok_or_else(|| log.corrupt(at, "a batch of writes cannot be read"))?;
+                // Later batches are newer: LevelDB may put them into tables that it looks into first.
+                if batch.first < next_sequence || batch.end > SEQUENCE_MAX {
+                    return Err(log.corrupt(at, "a batch of writes has a wrong sequence number"));
+                }
+                next_sequence = batch.end;
+                batch
+                    .add_to(&mut entries, bytes.len())
+                    .ok_or_else(|| log.corrupt(at, "a batch of writes cannot be read"))?;
+                bytes.extend_from_slice(&record);
+            }
+        }
+        entries.sort_unstable_by(|left, right| {
+            let key = |entry: &LogEntry| &bytes[entry.key.clone()];
+            key(left).cmp(key(right)).then(right.tag.cmp(&left.tag))
+        });
+        Ok(Self { bytes, entries: entries.into_iter(), last_sequence: next_sequence - 1 })
+    }
+
+    pub(super) fn next(&mut self, entry: &mut KeyValue) -> bool {
+        let Some(LogEntry { key, tag, value }) = self.entries.next() else { return false };
+        entry.key.set(&self.bytes[key], tag);
+        entry.value.clear();
+        entry.value.extend_from_slice(&self.bytes[value]);
+        true
+    }
+}
+
+/// Some writes: the first sequence number, a count, then so many puts and deletions.
+struct WriteBatch<'r> {
+    reader: Reader<'r>,
+    first: u64,
+    /// The sequence number that follows.
+    end: u64,
+}
+
+impl<'r> WriteBatch<'r> {
+    fn read(record: &'r [u8]) -> Option<Self> {
+        let mut reader = Reader::new(record);
+        let first = reader.u64().ok()?;
+        let end = first.checked_add(u64::from(reader.u32().ok()?))?;
+        Some(Self { reader, first, end })
+    }
+
+    /// Adds its entries; it will lie at `start`.
+    fn add_to(self, entries: &mut Vec<LogEntry>, start: usize) -> Option<()> {
+        let Self { mut reader, first, end } = self;
+        for sequence in first..end {
+            let kind = reader.u8().ok()?;
+            let tag = sequence << 8 | u64::from(kind);
+            let mut bytes = || {
+                let length = prefixed(&mut reader)?.len();
+                let end = start + reader.position();
+                Some(end - length..end)
+            };
+            let key = bytes()?;
+            let value = match kind {
+                KIND_PUT => bytes()?,
+                KIND_DELETE => start..start,
+                _ => return None,
+            };
+            entries.push(LogEntry { key, tag, value });
+        }
+        reader.finish().ok()
+    }
+}
+
+fn live_logs(dir: &Path, manifest: &DatabaseManifest) -> Result<Vec<PathBuf>, IndexError> {
+    let failed = |source| IndexError::Open { path: dir.to_owned(), source };
+    let mut logs = Vec::new();
+    for entry in fs::read_dir(dir).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let Some(number) = name.strip_suffix(".log").and_then(number) else { continue };
+        // Number 0 is that of no log before, and so of one that LevelDB takes sooner or later.
+        if number != 0 && number < manifest.log_number && number != manifest.prev_log_number {
+            continue;
+        }
+        // LevelDB takes the number from the name, and makes a name of the number.
+        if name != format!("{number:06}.log") || number == 0 || number > FILE_NUMBER_MAX {
+            return Err(IndexError::corrupt(&path, 0, "no log of LevelDB's has such a name"));
+        }
+        logs.push((number, path));
+    }
+    logs.sort_unstable();
+    Ok(logs.into_iter().map(|(_, path)| path).collect())
 }
 
 #[cfg(test)]

@@ -1,17 +1,16 @@
-//! [`Manifest`]: which tables and logs make up the database, from `CURRENT` and the file that it
+//! [`DatabaseManifest`]: which tables and logs make up the database, from `CURRENT` and the file that it
 //! names; and [`first_record`], which makes the one record of a new database's manifest.
 //!
 //! A manifest is a log of edits; only their sum matters here. It is formed as LevelDB forms it, and
 //! where LevelDB could come to another one, the manifest is damaged.
 
-use super::internal_key::{InternalKey, SEQUENCE_MAX};
-use super::levels::{Change, FILE_NUMBER_MAX, Fault, Levels, LiveTable, level};
 use super::log::LogReader;
-use super::seal::Made;
 use super::table::table_path;
-use super::{prefixed, put_varint, varint};
-use crate::index_error::IndexError;
+use super::table_writer::NewTable;
+use super::{InternalKey, SEQUENCE_MAX, prefixed, put_varint, varint};
+use crate::error::IndexError;
 use apus_chain::Reader;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// The order of the keys.
@@ -31,7 +30,7 @@ const FIELD_PREV_LOG_NUMBER: u64 = 9;
 const MANIFEST_BYTES_MAX: u64 = 256 << 20;
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Manifest {
+pub(super) struct DatabaseManifest {
     /// Logs from this number on have entries that no table has.
     pub(super) log_number: u64,
     /// One more such log, from before LevelDB 1.3; 0 for none.
@@ -42,7 +41,7 @@ pub(super) struct Manifest {
     pub(super) tables: Vec<LiveTable>,
 }
 
-impl Manifest {
+impl DatabaseManifest {
     pub(super) fn read(dir: &Path) -> Result<Self, IndexError> {
         let (name, number) = current_name(dir)?;
         let mut log = LogReader::open(&dir.join(name), MANIFEST_BYTES_MAX)?;
@@ -56,9 +55,9 @@ impl Manifest {
             return Err(log.corrupt(0, "the manifest has no record"));
         }
         edits.check_numbers(number).map_err(|what| log.corrupt(0, what))?;
-        edits
-            .into_manifest()
-            .map_err(|Fault { table, what }| IndexError::corrupt(&table_path(dir, table), 0, what))
+        edits.into_manifest().map_err(|TableFault { table, what }| {
+            IndexError::corrupt(&table_path(dir, table), 0, what)
+        })
     }
 }
 
@@ -74,7 +73,7 @@ struct Edits {
 
 impl Edits {
     fn apply(&mut self, record: &[u8]) -> Result<(), &'static str> {
-        let (mut reader, mut change) = (Reader::new(record), Change::default());
+        let (mut reader, mut change) = (Reader::new(record), LevelEdit::default());
         while reader.remaining() > 0 {
             self.apply_field(&mut reader, &mut change)
                 .ok_or("a manifest record cannot be read")??;
@@ -86,7 +85,7 @@ impl Edits {
     fn apply_field(
         &mut self,
         reader: &mut Reader<'_>,
-        change: &mut Change,
+        change: &mut LevelEdit,
     ) -> Option<Result<(), &'static str>> {
         match varint(reader)? {
             FIELD_COMPARATOR => {
@@ -136,8 +135,8 @@ impl Edits {
         Ok(())
     }
 
-    fn into_manifest(self) -> Result<Manifest, Fault> {
-        Ok(Manifest {
+    fn into_manifest(self) -> Result<DatabaseManifest, TableFault> {
+        Ok(DatabaseManifest {
             log_number: self.log_number.unwrap_or_default(),
             prev_log_number: self.prev_log_number,
             last_sequence: self.last_sequence.unwrap_or_default(),
@@ -151,7 +150,7 @@ impl Edits {
 ///
 /// `log_number` is of a log that does not exist: entries are in tables alone.
 pub(super) fn first_record(
-    tables: &[Made],
+    tables: &[NewTable],
     level: u32,
     log_number: u64,
     first_number: u64,
@@ -203,4 +202,118 @@ fn current_name(dir: &Path) -> Result<(String, u64), IndexError> {
     let digits = name.and_then(|name| name.strip_prefix("MANIFEST-")).unwrap_or_default();
     let number = super::number(digits).ok_or_else(wrong)?;
     Ok((name.unwrap_or_default().to_owned(), number))
+}
+
+/// LevelDB `db/dbformat.h`, `kNumLevels`.
+const LEVELS: usize = 7;
+
+/// No node has made so many files. LevelDB counts on from the last.
+pub(super) const FILE_NUMBER_MAX: u64 = 1 << 48;
+
+/// Where a look-up begins: the logs.
+pub(super) const PLACE_OF_LOGS: usize = 0;
+
+/// A table that is part of the database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LiveTable {
+    pub(super) number: u64,
+    /// Length in bytes.
+    pub(super) length: u64,
+    /// Its first key.
+    pub(super) smallest: InternalKey,
+    /// Its last key.
+    pub(super) largest: InternalKey,
+    /// When a look-up comes to it; tables of one level, but for level 0, have the same.
+    pub(super) place: usize,
+}
+
+/// What is wrong with the tables, and with which.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TableFault {
+    /// The table's number.
+    pub(super) table: u64,
+    pub(super) what: &'static str,
+}
+
+/// What one record of a manifest does to the tables.
+#[derive(Default)]
+pub(super) struct LevelEdit {
+    pub(super) removed: BTreeSet<(usize, u64)>,
+    pub(super) added: Vec<(usize, LiveTable)>,
+}
+
+/// A level as it is stored.
+pub(super) fn level(number: u64) -> Option<usize> {
+    usize::try_from(number).ok().filter(|level| *level < LEVELS)
+}
+
+/// The tables that edits of a manifest leave, and the order in which a look-up goes
+/// through them.
+///
+/// LevelDB looks for a key in the logs, then in the tables of level 0, those with high numbers first,
+/// then level by level, and takes the first version that it meets. Going over all keys it takes the
+/// newest. Both are the same only where tables lie as LevelDB puts them, so other arrangements are
+/// damage.
+#[derive(Default)]
+pub(super) struct Levels {
+    tables: [BTreeMap<u64, LiveTable>; LEVELS],
+    /// All that were added, those too that are gone.
+    seen: BTreeSet<(usize, u64)>,
+}
+
+impl Levels {
+    /// Removes first and adds then, as LevelDB does, whatever the order in the record. To remove what
+    /// is not there does nothing.
+    pub(super) fn apply(&mut self, change: LevelEdit) -> Result<(), &'static str> {
+        for (level, number) in &change.removed {
+            self.tables[*level].remove(number);
+        }
+        for (level, table) in change.added {
+            let name = (level, table.number);
+            if change.removed.contains(&name) {
+                return Err("a manifest record adds and removes the same table");
+            }
+            // LevelDB would keep what it was told first.
+            if !self.seen.insert(name) {
+                return Err("a table is added to a level a second time");
+            }
+            self.tables[level].insert(table.number, table);
+        }
+        Ok(())
+    }
+
+    /// All tables, those first to which a look-up comes first. New files get numbers from `next_file` on.
+    pub(super) fn into_tables(self, next_file: u64) -> Result<Vec<LiveTable>, TableFault> {
+        let mut numbers = BTreeSet::new();
+        let mut all = Vec::new();
+        for (level, tables) in self.tables.into_iter().enumerate() {
+            let mut tables: Vec<_> = tables.into_values().collect();
+            let mut place = all.last().map_or(PLACE_OF_LOGS, |last: &LiveTable| last.place) + 1;
+            if level == 0 {
+                tables.reverse();
+            } else {
+                tables.sort_by(|left, right| left.smallest.cmp(&right.smallest));
+            }
+            for mut table in tables {
+                let fault = |what| Err(TableFault { table: table.number, what });
+                if table.number == 0 || table.number >= next_file {
+                    return fault("its number is one that the manifest has not given out");
+                }
+                if !numbers.insert(table.number) {
+                    return fault("the manifest has it on two levels");
+                }
+                if table.smallest > table.largest {
+                    return fault("the manifest has its first key behind its last");
+                }
+                let before = all.last().filter(|before: &&LiveTable| before.place == place);
+                if before.is_some_and(|before| before.largest >= table.smallest) {
+                    return fault("it overlaps another table of its level");
+                }
+                table.place = place;
+                place += usize::from(level == 0);
+                all.push(table);
+            }
+        }
+        Ok(all)
+    }
 }

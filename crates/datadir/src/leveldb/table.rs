@@ -4,14 +4,12 @@
 //! All is held on the way that look-ups rely on, so that they find what is read here: the order of the
 //! keys, the separators of the blocks, the filters, and the keys that the manifest has for the table.
 
-use super::Entry;
-use super::block::{BLOCK_TAIL, BlockCursor, Handle, read_block};
-use super::filter;
-use super::filter_reader::FilterReader;
-use super::internal_key::{InternalKey, is_visible, split};
-use super::levels::LiveTable;
-use crate::index_error::IndexError;
+use super::filter::{self, BASE_LOG2, hash};
+use super::manifest::LiveTable;
+use super::{InternalKey, KeyValue, is_visible, masked_crc32c, split, varint, varint32};
+use crate::error::IndexError;
 use apus_chain::Reader;
+use core::ops::Range;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -25,8 +23,8 @@ pub(super) struct TableFile {
     file: File,
     length: u64,
     /// Where the list of further blocks lies.
-    further: Handle,
-    index: Handle,
+    further: BlockHandle,
+    index: BlockHandle,
 }
 
 impl TableFile {
@@ -43,7 +41,7 @@ impl TableFile {
         Ok(Self { path, file, length, further, index })
     }
 
-    fn block(&self, handle: Handle) -> Result<BlockCursor, IndexError> {
+    fn block(&self, handle: BlockHandle) -> Result<BlockCursor, IndexError> {
         BlockCursor::read(&self.path, &self.file, self.length, handle)
     }
 
@@ -62,7 +60,7 @@ impl TableFile {
                 return Err(corrupt("its list of filters is not in order"));
             }
             before = list.key().to_vec();
-            let handle = Handle::whole(list.bytes(value))
+            let handle = BlockHandle::whole(list.bytes(value))
                 .ok_or_else(|| corrupt("its list of filters cannot be read"))?;
             let block = read_block(&self.path, &self.file, self.length, handle)?;
             if before == filter::NAME {
@@ -133,7 +131,7 @@ impl TableCursor {
     }
 
     /// Moves to the next entry; false at the end.
-    pub(super) fn next(&mut self, entry: &mut Entry) -> Result<bool, IndexError> {
+    pub(super) fn next(&mut self, entry: &mut KeyValue) -> Result<bool, IndexError> {
         loop {
             let Some(data) = &mut self.data else {
                 if self.next_block()? {
@@ -208,7 +206,7 @@ impl TableCursor {
             };
         };
         let unreadable = || corrupt("its index cannot be read");
-        let handle = Handle::whole(self.index.bytes(value)).ok_or_else(unreadable)?;
+        let handle = BlockHandle::whole(self.index.bytes(value)).ok_or_else(unreadable)?;
         let separator = InternalKey::read(self.index.key()).ok_or_else(unreadable)?;
         if handle.offset < self.end {
             return Err(corrupt("its blocks are not in order"));
@@ -242,11 +240,231 @@ fn open_either(dir: &Path, number: u64) -> Result<(PathBuf, File, u64), IndexErr
 }
 
 /// Of the list of further blocks, and of the index.
-fn handles(footer: &[u8; FOOTER]) -> Option<(Handle, Handle)> {
+fn handles(footer: &[u8; FOOTER]) -> Option<(BlockHandle, BlockHandle)> {
     let (handles, magic) = footer.split_last_chunk()?;
     if u64::from_le_bytes(*magic) != MAGIC {
         return None;
     }
     let mut reader = Reader::new(handles);
-    Some((Handle::read(&mut reader)?, Handle::read(&mut reader)?))
+    Some((BlockHandle::read(&mut reader)?, BlockHandle::read(&mut reader)?))
+}
+
+/// After each block: the kind of compression and a checksum.
+pub(super) const BLOCK_TAIL: u64 = 5;
+
+/// More than any block by far: one is some kilobytes long, or has one long value.
+const BLOCK_BYTES_MAX: u64 = 1 << 29;
+
+const RESTART: usize = size_of::<u32>();
+
+/// A place in a table.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BlockHandle {
+    pub(super) offset: u64,
+    pub(super) size: u64,
+}
+
+impl BlockHandle {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        Some(Self { offset: varint(reader)?, size: varint(reader)? })
+    }
+
+    /// The one that is all of a value.
+    pub(super) fn whole(value: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(value);
+        let handle = Self::read(&mut reader)?;
+        reader.finish().ok()?;
+        Some(handle)
+    }
+}
+
+/// The entries of one block of a table, in order.
+///
+/// Keys share beginnings with the key before them, but for those at the restart points, of which the
+/// block's end has a list. Look-ups begin at restart points, so each has to be the place of a whole key.
+pub(super) struct BlockCursor {
+    bytes: Vec<u8>,
+    /// Where the entries end and the restart points begin.
+    entries_end: usize,
+    position: usize,
+    /// The restart points that are not reached yet, in `bytes`.
+    restarts: Range<usize>,
+    key: Vec<u8>,
+}
+
+impl BlockCursor {
+    /// Reads a block of a table that has `length` bytes.
+    pub(super) fn read(
+        path: &Path,
+        file: &File,
+        length: u64,
+        handle: BlockHandle,
+    ) -> Result<Self, IndexError> {
+        let bytes = read_block(path, file, length, handle)?;
+        let no_end = || IndexError::corrupt(path, handle.offset, "a block has no end");
+        let entries_end = restarts_start(&bytes).ok_or_else(no_end)?;
+        let restarts = entries_end..bytes.len() - RESTART;
+        Ok(Self { bytes, entries_end, position: 0, restarts, key: Vec::new() })
+    }
+
+    /// Moves to the next entry: where its value lies in the block, or `None` at the end.
+    pub(super) fn next(&mut self) -> Result<Option<Range<usize>>, &'static str> {
+        if self.position == self.entries_end {
+            // A block without entries has one restart point nevertheless.
+            let rest = self.restarts.len() / RESTART;
+            let is_none_left = rest == usize::from(self.position == 0)
+                && self.next_restart().is_none_or(|restart| restart == 0);
+            return if is_none_left { Ok(None) } else { Err(NO_RESTART) };
+        }
+        let restart = self.next_restart();
+        let is_restart = restart == Some(self.position);
+        if is_restart {
+            self.restarts.start += RESTART;
+        } else if self.position == 0 || restart.is_some_and(|restart| restart < self.position) {
+            return Err(NO_RESTART);
+        }
+        self.advance(is_restart).map(Some)
+    }
+
+    /// The key of the entry that [`next`](Self::next) moved to.
+    pub(super) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    pub(super) fn bytes(&self, range: Range<usize>) -> &[u8] {
+        &self.bytes[range]
+    }
+
+    fn next_restart(&self) -> Option<usize> {
+        let point = self.bytes[self.restarts.clone()].first_chunk()?;
+        usize::try_from(u32::from_le_bytes(*point)).ok()
+    }
+
+    fn advance(&mut self, is_restart: bool) -> Result<Range<usize>, &'static str> {
+        let (shared, own, start, end) = self.entry().ok_or("an entry runs past its block")?;
+        if is_restart && shared > 0 {
+            return Err(NO_RESTART);
+        }
+        self.key.truncate(shared);
+        self.key.extend_from_slice(&self.bytes[own..start]);
+        self.position = end;
+        Ok(start..end)
+    }
+
+    /// How many bytes the key of the entry here shares, and where its own begin, its value, and what follows.
+    fn entry(&self) -> Option<(usize, usize, usize, usize)> {
+        let mut reader = Reader::new(&self.bytes[self.position..self.entries_end]);
+        let shared = varint32(&mut reader)?;
+        let own = varint32(&mut reader)?;
+        let value = varint32(&mut reader)?;
+        let own_start = self.position + reader.position();
+        reader.take(own).ok()?;
+        let start = self.position + reader.position();
+        reader.take(value).ok()?;
+        (shared <= self.key.len()).then_some((shared, own_start, start, start + value))
+    }
+}
+
+const NO_RESTART: &str = "a block has a restart point where no whole key stands";
+
+/// Reads any block of a table that has `length` bytes, and compares its checksum.
+pub(super) fn read_block(
+    path: &Path,
+    file: &File,
+    length: u64,
+    handle: BlockHandle,
+) -> Result<Vec<u8>, IndexError> {
+    let corrupt = |what| IndexError::corrupt(path, handle.offset, what);
+    let outside = || corrupt("a block lies outside its table");
+    let whole = handle.size.checked_add(BLOCK_TAIL).ok_or_else(outside)?;
+    let end = handle.offset.checked_add(whole).ok_or_else(outside)?;
+    if end > length {
+        return Err(outside());
+    }
+    if whole > BLOCK_BYTES_MAX {
+        return Err(corrupt("a block is far longer than any"));
+    }
+    let mut bytes = vec![0; usize::try_from(whole).map_err(|_| outside())?];
+    IndexError::read(path, file, &mut bytes, handle.offset)?;
+    let sum = bytes.split_off(bytes.len() - 4);
+    let sum = sum.first_chunk().map(|sum| u32::from_le_bytes(*sum));
+    if sum != Some(masked_crc32c(&bytes, &[])) {
+        return Err(corrupt("a block has a wrong checksum"));
+    }
+    if bytes.pop() != Some(0) {
+        return Err(corrupt("a block is compressed, which Bitcoin Core never does"));
+    }
+    Ok(bytes)
+}
+
+/// The block ends in restart points of four bytes, at least one, and their count.
+fn restarts_start(bytes: &[u8]) -> Option<usize> {
+    let (rest, count) = bytes.split_last_chunk()?;
+    let count = usize::try_from(u32::from_le_bytes(*count)).ok().filter(|count| *count > 0)?;
+    rest.len().checked_sub(count.checked_mul(RESTART)?)
+}
+
+/// So many probes LevelDB keeps for other kinds of filters, and lets all keys pass.
+const PROBES_MAX: u8 = 30;
+
+/// Behind the places of the filters: where the places begin, and the stretch of a table for a filter.
+const TAIL: usize = size_of::<u32>() + 1;
+
+/// The filters of a table as a look-up asks them.
+///
+/// A filter that says of a key that it is not there ends the look-up, so each has to let the keys of
+/// its block pass (LevelDB `table/filter_block.cc`, `util/bloom.cc`).
+pub(super) struct FilterReader {
+    bytes: Vec<u8>,
+    /// Where the filters end and their places begin.
+    filters_end: usize,
+}
+
+impl FilterReader {
+    /// Takes a whole block of filters; `None` where it is none that LevelDB writes.
+    pub(super) fn new(bytes: Vec<u8>) -> Option<Self> {
+        let (places, tail) = bytes.split_at_checked(bytes.len().checked_sub(TAIL)?)?;
+        let (end, base) = tail.split_first_chunk()?;
+        let filters_end = usize::try_from(u32::from_le_bytes(*end)).ok()?;
+        let places = places.get(filters_end..)?;
+        (*base == [BASE_LOG2] && places.len() % size_of::<u32>() == 0)
+            .then_some(Self { bytes, filters_end })
+    }
+
+    /// Whether a look-up of the user's key goes on to the block that begins at `offset`.
+    pub(super) fn lets_pass(&self, offset: u64, user: &[u8]) -> bool {
+        let Some(filter) = usize::try_from(offset >> BASE_LOG2).ok().and_then(|it| self.filter(it))
+        else {
+            return false;
+        };
+        let Some((&probes, bits)) = filter.split_last().filter(|(_, bits)| !bits.is_empty()) else {
+            return false;
+        };
+        if probes > PROBES_MAX {
+            return true;
+        }
+        let mut hash = hash(user);
+        let step = hash.rotate_right(17);
+        // A block has fewer than 2^29 bytes.
+        let length = (bits.len() * 8) as u32;
+        (0..probes).all(|_| {
+            let bit = (hash % length) as usize;
+            hash = hash.wrapping_add(step);
+            bits[bit / 8] & 1 << (bit % 8) != 0
+        })
+    }
+
+    /// LevelDB lets a key pass that has no filter of the right form. There is none in what it writes.
+    fn filter(&self, index: usize) -> Option<&[u8]> {
+        let start = self.place(index)?;
+        let end = self.place(index.checked_add(1)?)?;
+        self.bytes.get(..self.filters_end)?.get(start..end)
+    }
+
+    /// Behind the places stands where they begin, which is where the last filter ends.
+    fn place(&self, index: usize) -> Option<usize> {
+        let at = self.filters_end.checked_add(index.checked_mul(size_of::<u32>())?)?;
+        let place = self.bytes.get(..self.bytes.len() - 1)?.get(at..)?.first_chunk()?;
+        usize::try_from(u32::from_le_bytes(*place)).ok()
+    }
 }

@@ -10,12 +10,11 @@
 //! likes. [`TableWriter::follow`] says whether entries come in order; that it is asked is for the
 //! caller to see to.
 
-use super::block::{BLOCK_TAIL, Handle};
-use super::block_writer::{BlockWriter, Follows};
-use super::key::{NumberedKey, TaggedKey};
-use super::put_varint;
-use super::seal::{Piece, TableEnd};
-use crate::obfuscation::Obfuscation;
+use super::block_writer::{BlockWriter, Follows, NumberedKey, TaggedKey};
+use super::filter::{self, FilterWriter};
+use super::table::{BLOCK_TAIL, BlockHandle, FOOTER, MAGIC};
+use super::{masked_crc32c, put_varint};
+use crate::files::Obfuscation;
 
 /// Entries between two that have their whole keys.
 pub(super) const RESTART_INTERVAL: usize = 16;
@@ -27,13 +26,13 @@ const TAG_SEEK: u64 = u64::MAX << 8 | 1;
 pub(super) struct TableWriter {
     block_bytes: usize,
     /// Blocks that were not taken yet; the one being written is at the end.
-    out: Piece,
+    out: TablePiece,
     /// Where `out` begins in the table.
     base: u64,
     block: BlockWriter,
     /// The block that is finished but has no entry in the index yet, since that depends on the
     /// key that follows.
-    finished: Option<Handle>,
+    finished: Option<BlockHandle>,
     index: Vec<u8>,
     index_block: BlockWriter,
     /// The key of an entry of the index: the user's.
@@ -48,7 +47,7 @@ impl TableWriter {
     pub(super) fn new(block_bytes: usize) -> Self {
         let mut writer = Self {
             block_bytes,
-            out: Piece::default(),
+            out: TablePiece::default(),
             base: 0,
             block: BlockWriter::new(RESTART_INTERVAL),
             finished: None,
@@ -134,7 +133,7 @@ impl TableWriter {
     }
 
     /// Takes the blocks that are finished and goes on in `empty`.
-    pub(super) fn take(&mut self, empty: Piece) -> Piece {
+    pub(super) fn take(&mut self, empty: TablePiece) -> TablePiece {
         self.base += self.ready() as u64;
         let full = core::mem::replace(&mut self.out, empty);
         self.block.begin(&self.out.bytes);
@@ -143,7 +142,7 @@ impl TableWriter {
 
     /// Ends the table; its last blocks and what comes behind them. The next entry is of another.
     /// It needs an entry.
-    pub(super) fn finish(&mut self, empty: Piece) -> (Piece, TableEnd) {
+    pub(super) fn finish(&mut self, empty: TablePiece) -> (TablePiece, TableEnd) {
         if !self.block.is_empty(&self.out.bytes) {
             self.end_block();
         }
@@ -164,7 +163,8 @@ impl TableWriter {
     fn end_block(&mut self) {
         let (out, start) = (&mut self.out.bytes, self.block.start());
         self.block.end(out);
-        let handle = Handle { offset: self.base + start as u64, size: (out.len() - start) as u64 };
+        let handle =
+            BlockHandle { offset: self.base + start as u64, size: (out.len() - start) as u64 };
         self.finished = Some(handle);
         self.out.ends.push(out.len());
         out.extend_from_slice(&[0; BLOCK_TAIL as usize]);
@@ -173,7 +173,7 @@ impl TableWriter {
 
     /// The index has, for each block, a key not before its last one and before the next block's
     /// first, as short as can be.
-    fn index_entry(&mut self, handle: Handle, next: Option<&TaggedKey>) {
+    fn index_entry(&mut self, handle: BlockHandle, next: Option<&TaggedKey>) {
         let last = self.block.last();
         let shorter = match next {
             Some(next) => separator(last.user(), next.user()),
@@ -199,7 +199,7 @@ fn common(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-impl Handle {
+impl BlockHandle {
     pub(super) fn bytes(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(20);
         put_varint(&mut bytes, self.offset);
@@ -223,14 +223,117 @@ fn successor(start: &[u8]) -> Option<usize> {
     (length < start.len()).then_some(length)
 }
 
+/// Some whole blocks of one table, each with room for its kind and checksum behind it.
+#[derive(Default)]
+pub(super) struct TablePiece {
+    pub(super) bytes: Vec<u8>,
+    /// Where each block ends in `bytes`, before that room.
+    pub(super) ends: Vec<usize>,
+}
+
+impl TablePiece {
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+}
+
+/// What remains of a table when its blocks of entries are made.
+pub(super) struct TableEnd {
+    /// The block that is the index.
+    pub(super) index: Vec<u8>,
+    /// The first key, with its tag.
+    pub(super) smallest: Vec<u8>,
+    /// The last key, with its tag.
+    pub(super) largest: Vec<u8>,
+}
+
+/// What a manifest says of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NewTable {
+    /// Length in bytes.
+    pub(super) length: u64,
+    /// The first key, with its tag.
+    pub(super) smallest: Vec<u8>,
+    /// The last key, with its tag.
+    pub(super) largest: Vec<u8>,
+}
+
+/// Goes through the pieces of one table after another.
+///
+/// It shares no state with the [`TableWriter`] that makes the
+/// blocks, so it can work on another thread: a block has all that its filter is made of. It believes
+/// what it is given; nothing here reads a file.
+#[derive(Default)]
+pub(super) struct TableSealer {
+    filter: FilterWriter,
+    /// How much of the table was sealed.
+    length: u64,
+}
+
+impl TableSealer {
+    /// Puts kind and checksum behind each block, and its keys into the filters.
+    pub(super) fn seal(&mut self, piece: &mut TablePiece) {
+        let mut start = 0;
+        for &end in &piece.ends {
+            let next = end + BLOCK_TAIL as usize;
+            let (block, tail) = piece.bytes[start..next].split_at_mut(end - start);
+            self.filter.add_block(block);
+            tail.copy_from_slice(&tail_of(block));
+            self.filter.start_block(self.length + next as u64);
+            start = next;
+        }
+        debug_assert_eq!(start, piece.bytes.len());
+        self.length += start as u64;
+    }
+
+    /// Puts the last bytes of the table into `out`, which is empty. The next piece is of another.
+    pub(super) fn end(&mut self, end: TableEnd, out: &mut Vec<u8>) -> NewTable {
+        self.filter.finish(out);
+        let filters = self.close(out, 0);
+
+        let start = out.len();
+        let mut list = BlockWriter::new(RESTART_INTERVAL);
+        list.begin(out);
+        list.append(out, &TaggedKey::untagged(filter::NAME), &filters.bytes());
+        list.end(out);
+        let list = self.close(out, start);
+
+        let start = out.len();
+        out.extend_from_slice(&end.index);
+        let index = self.close(out, start);
+
+        let mut footer = [list.bytes(), index.bytes()].concat();
+        footer.resize(FOOTER - size_of_val(&MAGIC), 0);
+        out.extend_from_slice(&footer);
+        out.extend_from_slice(&MAGIC.to_le_bytes());
+        let length = core::mem::take(&mut self.length) + out.len() as u64;
+        NewTable { length, smallest: end.smallest, largest: end.largest }
+    }
+
+    /// Seals the block that begins at `start` of `out`, the rest of the table.
+    fn close(&self, out: &mut Vec<u8>, start: usize) -> BlockHandle {
+        let block = &out[start..];
+        let (size, tail) = (block.len() as u64, tail_of(block));
+        out.extend_from_slice(&tail);
+        BlockHandle { offset: self.length + start as u64, size }
+    }
+}
+
+/// What stands behind a block: that it is not compressed, and its checksum.
+fn tail_of(block: &[u8]) -> [u8; BLOCK_TAIL as usize] {
+    let [a, b, c, d] = masked_crc32c(block, &[0]).to_le_bytes();
+    [0, a, b, c, d]
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::Entry;
-    use super::super::internal_key::InternalKey;
-    use super::super::manifest::Manifest;
-    use super::super::seal::TableSealer;
-    use super::super::table::TableCursor;
+    use super::TableSealer;
     use super::*;
+    use crate::leveldb::InternalKey;
+    use crate::leveldb::KeyValue;
+    use crate::leveldb::manifest::DatabaseManifest;
+    use crate::leveldb::table::TableCursor;
     use proptest::prelude::*;
     use std::fs;
 
@@ -240,13 +343,13 @@ mod tests {
     fn tables_are_the_bytes_that_core_writes() {
         let mut tables = 0;
         for folder in ["chainstate", "blocks/index"] {
-            let dir = crate::testing::fixtures().join("regtest-315/regtest").join(folder);
-            for table in Manifest::read(&dir).unwrap().tables {
+            let dir = crate::tests::fixtures().join("regtest-315/regtest").join(folder);
+            for table in DatabaseManifest::read(&dir).unwrap().tables {
                 let mut cursor = TableCursor::open(&dir, table.clone(), u64::MAX, true).unwrap();
                 let (mut writer, mut sealer) = (TableWriter::new(4096), TableSealer::default());
-                let (mut entry, mut key) = (Entry::default(), TaggedKey::default());
+                let (mut entry, mut key) = (KeyValue::default(), TaggedKey::default());
                 let mut bytes = Vec::new();
-                let mut seal = |mut piece: Piece| {
+                let mut seal = |mut piece: TablePiece| {
                     sealer.seal(&mut piece);
                     bytes.extend(piece.bytes);
                 };
@@ -257,10 +360,10 @@ mod tests {
                     assert!(follows.above || writer.last() == Some(&entry.key.user[..]));
                     let ended = writer.put(&key, follows, &entry.value, Obfuscation::NONE);
                     if ended && writer.ready() > 20_000 {
-                        seal(writer.take(Piece::default()));
+                        seal(writer.take(TablePiece::default()));
                     }
                 }
-                let (rest, end) = writer.finish(Piece::default());
+                let (rest, end) = writer.finish(TablePiece::default());
                 seal(rest);
                 let mut rest = Vec::new();
                 let made = sealer.end(end, &mut rest);

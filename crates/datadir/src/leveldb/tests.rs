@@ -79,7 +79,7 @@ proptest! {
         with: u8,
         cut in any::<bool>(),
     ) {
-        let from = crate::testing::fixtures().join("regtest-315/regtest/blocks/index");
+        let from = crate::tests::fixtures().join("regtest-315/regtest/blocks/index");
         let good = read(&from).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let mut names = Vec::new();
@@ -134,7 +134,7 @@ fn numbers_are_read_to_64_bits_and_no_further() {
 
 #[test]
 fn a_missing_piece_is_named() {
-    let from = crate::testing::fixtures().join("regtest-315/regtest/blocks/index");
+    let from = crate::tests::fixtures().join("regtest-315/regtest/blocks/index");
     let dir = tempfile::tempdir().unwrap();
     let copy = |without: &str| {
         for entry in fs::read_dir(&from).unwrap() {
@@ -168,4 +168,15 @@ fn compressed_tables_are_refused_by_name() {
     drop(db);
     let error = read(dir.path()).unwrap_err();
     assert!(error.to_string().contains("compressed"), "{error}");
+}
+
+#[test]
+fn known_values() {
+    // The mask is a bijection: unmask to compare with the plain sums.
+    let crc = |bytes: &[u8]| masked_crc32c(bytes, b"").wrapping_sub(0xa282_ead8).rotate_left(15);
+    // RFC 3720, appendix B.4.
+    assert_eq!(crc(&[0; 32]), 0x8a91_36aa);
+    assert_eq!(crc(&[0xff; 32]), 0x62a8_ab43);
+    assert_eq!(crc(b"123456789"), 0xe306_9283);
+    assert_eq!(masked_crc32c(b"12345", b"6789"), masked_crc32c(b"123456789", b""));
 }

@@ -3,7 +3,7 @@
 //!
 //! Each byte is written once. All tables lie side by side on one level, the lowest that may hold
 //! so much, so the node that opens the database has nothing to merge. The calling thread makes
-//! blocks, a second one adds checksums and filters and writes, a third syncs ([`Pipe`]); together
+//! blocks, a second one adds checksums and filters and writes, a third syncs ([`TablePipe`]); together
 //! they hold some 10 MB.
 //!
 //! `CURRENT` comes last, by a rename, when all that it leads to is durable: before that a reader
@@ -14,16 +14,16 @@
 //! caller's to choose and to empty.
 
 use super::KIND_PUT;
-use super::error::DatabaseError;
-use super::key::{KEY_BYTES_MAX, NumberedKey, TaggedKey};
+use super::block_writer::{KEY_BYTES_MAX, NumberedKey, TaggedKey};
 use super::log::append_record;
 use super::manifest::first_record;
-use super::pipe::{Pipe, io_error};
-use super::table_writer::TableWriter;
-use crate::obfuscation::Obfuscation;
-use apus_storage::Storage;
+use super::table_writer::{NewTable, TableEnd, TablePiece, TableSealer, TableWriter};
+use crate::files::Obfuscation;
+use apus_storage::{Storage, StorageFile};
 use core::fmt::Write as _;
 use std::io;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread::{Builder, JoinHandle};
 
 /// Numbers of files, in the order in which they are given out: manifest, a log that is never
 /// written, tables.
@@ -75,7 +75,7 @@ pub(crate) struct DatabaseSize {
 pub(crate) struct DatabaseWriter<'f> {
     folder: &'f dyn Storage,
     options: WriterOptions,
-    pipe: Pipe,
+    pipe: TablePipe,
     table: TableWriter,
     /// Whether `table` has an entry, and so a file.
     begun: bool,
@@ -91,7 +91,7 @@ impl<'f> DatabaseWriter<'f> {
         folder: &'f dyn Storage,
         options: WriterOptions,
     ) -> Result<Self, DatabaseError> {
-        let pipe = Pipe::start(folder.describe(""))?;
+        let pipe = TablePipe::start(folder.describe(""))?;
         let table = TableWriter::new(options.block_bytes);
         Ok(Self { folder, options, pipe, table, begun: false, tables: 0, failed: false })
     }
@@ -269,4 +269,207 @@ fn hex(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
     }
     if text.is_empty() { "(none)".to_owned() } else { text }
+}
+
+/// Why a database could not be written. What was written so far is none: no file `CURRENT` names
+/// it.
+#[derive(Debug, thiserror::Error)]
+pub enum DatabaseError {
+    /// The system refused.
+    #[error(
+        "cannot {doing} {file}: {source}; see that the disk has space and is sound, then write the \
+         database anew"
+    )]
+    Io {
+        /// What was tried: "create", "write", "sync" ...
+        doing: &'static str,
+        /// The file or folder.
+        file: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The threads that write could not be started.
+    #[error("cannot start a thread to write {folder} with: {source}")]
+    Thread {
+        /// The folder of the database.
+        folder: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A key does not follow the one before it, or an entry is too large for a table.
+    #[error("entry {key} cannot follow entry {previous}: {what}")]
+    Entry {
+        /// The key in hex.
+        key: String,
+        /// The one before it in hex.
+        previous: String,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// Writing failed before, and the caller went on nevertheless.
+    #[error("writing {folder} failed before: nothing can be added to it")]
+    Failed {
+        /// The folder of the database.
+        folder: String,
+    },
+}
+
+/// Pieces of a file that can wait for the writing thread.
+const BACKLOG: usize = 4;
+
+/// A file with its name in messages.
+type Named = (Box<dyn StorageFile>, String);
+
+enum PipeOrder {
+    Begin(Named),
+    Write(TablePiece),
+    /// The table has no more blocks: complete it and make it durable.
+    End(TableEnd),
+}
+
+type Thread<T> = JoinHandle<Result<T, DatabaseError>>;
+
+struct PipeThreads {
+    orders: SyncSender<PipeOrder>,
+    writer: Thread<Vec<NewTable>>,
+    syncer: Thread<()>,
+}
+
+/// Two threads that bring tables to a disk while others are made.
+///
+/// One seals and writes, the other makes whole files durable, so that the disk has work while the
+/// next file's bytes are copied to the system. What waits is bounded: [`BACKLOG`] pieces and two
+/// files. The first error ends both threads; it is told by the next call.
+pub(super) struct TablePipe {
+    folder: String,
+    /// `None` once the threads have been joined.
+    running: Option<PipeThreads>,
+    /// Buffers that were written.
+    spare: Receiver<TablePiece>,
+}
+
+impl TablePipe {
+    /// Starts the threads; `folder` is for messages.
+    pub(super) fn start(folder: String) -> Result<Self, DatabaseError> {
+        let (orders, to_write) = sync_channel(BACKLOG);
+        let (whole, to_sync) = sync_channel(1);
+        let (written, spare) = channel();
+        let failed = |source| DatabaseError::Thread { folder: folder.clone(), source };
+        let thread = |name: &str| Builder::new().name(name.to_owned());
+        let writer = thread("db-write").spawn(move || write(&to_write, &whole, &written));
+        // Without a syncing thread `to_sync` is gone, and the writing one ends by itself.
+        let syncer = thread("db-sync").spawn(move || sync(&to_sync));
+        let (writer, syncer) = (writer.map_err(&failed)?, syncer.map_err(&failed)?);
+        Ok(Self { folder, running: Some(PipeThreads { orders, writer, syncer }), spare })
+    }
+
+    /// The following pieces go to this file, which is another table.
+    pub(super) fn begin(
+        &mut self,
+        file: Box<dyn StorageFile>,
+        name: String,
+    ) -> Result<(), DatabaseError> {
+        self.send(PipeOrder::Begin((file, name)))
+    }
+
+    /// Seals blocks and appends them to the file; waits while too much is waiting already.
+    pub(super) fn write(&mut self, piece: TablePiece) -> Result<(), DatabaseError> {
+        self.send(PipeOrder::Write(piece))
+    }
+
+    /// The file has all its blocks.
+    pub(super) fn end(&mut self, end: TableEnd) -> Result<(), DatabaseError> {
+        self.send(PipeOrder::End(end))
+    }
+
+    /// An empty buffer, one that was used if there is one.
+    pub(super) fn buffer(&self) -> TablePiece {
+        self.spare.try_recv().unwrap_or_default()
+    }
+
+    /// Waits until all files are durable; the tables that they are.
+    pub(super) fn finish(&mut self) -> Result<Vec<NewTable>, DatabaseError> {
+        let Some(PipeThreads { orders, writer, syncer }) = self.running.take() else {
+            return Err(DatabaseError::Failed { folder: self.folder.clone() });
+        };
+        drop(orders);
+        let (made, synced) = (join(writer), join(syncer));
+        let made = made?;
+        synced.map(|()| made)
+    }
+
+    fn send(&mut self, order: PipeOrder) -> Result<(), DatabaseError> {
+        let sent = self.running.as_ref().is_some_and(|it| it.orders.send(order).is_ok());
+        if sent {
+            return Ok(());
+        }
+        // A thread ends early only with an error.
+        self.finish()?;
+        Err(DatabaseError::Failed { folder: self.folder.clone() })
+    }
+}
+
+/// Nothing is written any more when a pipe is gone.
+impl Drop for TablePipe {
+    fn drop(&mut self) {
+        if let Some(PipeThreads { orders, writer, syncer }) = self.running.take() {
+            drop(orders);
+            // A writer that drops it early needs no results.
+            let _ = (writer.join(), syncer.join());
+        }
+    }
+}
+
+fn join<T>(thread: Thread<T>) -> Result<T, DatabaseError> {
+    // A panic there is a mistake of ours, and goes on here.
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn write(
+    orders: &Receiver<PipeOrder>,
+    whole: &SyncSender<Named>,
+    written: &Sender<TablePiece>,
+) -> Result<Vec<NewTable>, DatabaseError> {
+    let (mut current, mut made): (Option<Named>, _) = (None, Vec::new());
+    let (mut sealer, mut rest) = (TableSealer::default(), Vec::new());
+    for order in orders {
+        match order {
+            PipeOrder::Begin(file) => current = Some(file),
+            PipeOrder::Write(mut piece) => {
+                let Some(file) = &mut current else { continue };
+                sealer.seal(&mut piece);
+                append(file, &piece.bytes)?;
+                piece.clear();
+                // The other end may be about to finish and need no buffer.
+                let _ = written.send(piece);
+            }
+            PipeOrder::End(end) => {
+                let Some(mut file) = current.take() else { continue };
+                rest.clear();
+                made.push(sealer.end(end, &mut rest));
+                append(&mut file, &rest)?;
+                // It ends early only with an error, which it tells itself.
+                if whole.send(file).is_err() {
+                    return Ok(made);
+                }
+            }
+        }
+    }
+    Ok(made)
+}
+
+fn append((file, name): &mut Named, bytes: &[u8]) -> Result<(), DatabaseError> {
+    file.write_all(bytes).map_err(|source| io_error("write", name, source))
+}
+
+fn sync(whole: &Receiver<Named>) -> Result<(), DatabaseError> {
+    for (mut file, name) in whole {
+        file.sync().map_err(|source| io_error("sync", &name, source))?;
+    }
+    Ok(())
+}
+
+/// An error of the system about a file.
+pub(super) fn io_error(doing: &'static str, file: &str, source: std::io::Error) -> DatabaseError {
+    DatabaseError::Io { doing, file: file.to_owned(), source }
 }

@@ -1,9 +1,9 @@
 //! What is written is read by our own reader and by another implementation; crashes; errors.
 
-use super::key::NumberedKey;
+use super::block_writer::NumberedKey;
 use super::writer::{DatabaseSize, DatabaseWriter, WriterOptions, level_of};
 use super::{Database, DatabaseError};
-use crate::obfuscation::Obfuscation;
+use crate::files::Obfuscation;
 use apus_storage::{DirStorage, Storage};
 use apus_testkit::storage::{CrashStorage, FaultStorage, Operation};
 use core::ops::ControlFlow;

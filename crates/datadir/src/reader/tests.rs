@@ -1,7 +1,7 @@
 //! What is read is what lies there, whatever the order and the buffer.
 
 use super::*;
-use crate::testing::*;
+use crate::tests::*;
 use apus_chain::Network;
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -165,7 +165,7 @@ fn real_blocks_come_back_with_the_headers_that_were_scanned() {
             assert_eq!(got.len(), headers.len());
             for ((_, location, block), header) in got.iter().zip(&headers) {
                 assert_eq!(block[..80], header[..]);
-                assert_eq!(crate::extent::block_len(block).0, Some(location.size as usize));
+                assert_eq!(crate::scan::block_len(block).0, Some(location.size as usize));
             }
         }
     }

@@ -3,10 +3,11 @@
 //! Holds one buffer of fixed size, whatever the file claims. Accepts exactly the files that
 //! [`SnapshotWriter`](super::SnapshotWriter) and Core write; an error repeats when asked again.
 
-use super::sequence::Sequence;
-use super::{SnapshotError, SnapshotHeader};
+use super::{Sequence, SnapshotError, SnapshotHeader};
 use apus_chain::{
-    Coin, CoinError, MAX_SCRIPT_SIZE, Network, OutPoint, ReadError, Reader, Txid, read_coin_strict,
+    BlockHash, Coin, CoinError, HashSerialized3, Height, MAX_SCRIPT_SIZE, MuHashBatch, Network,
+    OutPoint, ReadError, Reader, Txid, UtxoSetHash, UtxoStats, read_coin_strict,
+    write_utxo_element,
 };
 use std::io::{ErrorKind, Read};
 
@@ -64,7 +65,7 @@ impl<R: Read> SnapshotReader<R> {
         reader.fill()?;
         let bytes = reader.buffer[..reader.end]
             .first_chunk()
-            .ok_or(SnapshotError::Header { bytes: reader.end })?;
+            .ok_or_else(|| SnapshotError::short(reader.end))?;
         reader.header = SnapshotHeader::from_bytes(bytes)?;
         if let Some(expected) = expected {
             reader.header.expect_network(expected)?;
@@ -87,7 +88,7 @@ impl<R: Read> SnapshotReader<R> {
 
     /// Coins that were taken so far.
     pub fn coins_read(&self) -> u64 {
-        self.header.coins - self.sequence.coins_left()
+        self.header.coins - self.sequence.coins_left
     }
 
     /// Sees to it that whatever comes next lies whole in the buffer, unless the file ends.
@@ -113,11 +114,11 @@ impl<R: Read> SnapshotReader<R> {
     }
 
     fn truncated(&self) -> SnapshotError {
-        SnapshotError::Truncated {
-            offset: self.offset + (self.end - self.start) as u64,
-            coins: self.coins_read(),
-            stated: self.header.coins,
-        }
+        let offset = self.offset + (self.end - self.start) as u64;
+        let (coins, stated) = (self.coins_read(), self.header.coins);
+        SnapshotError::Invalid(format!(
+            "the snapshot ends at byte {offset} after {coins} of {stated} coins: it is cut off, get it again"
+        ))
     }
 
     /// A field that could not be read at `position` after the current offset. Since an entry lies
@@ -125,13 +126,8 @@ impl<R: Read> SnapshotReader<R> {
     fn number_error(&self, position: usize, source: ReadError) -> SnapshotError {
         match source {
             ReadError::End { .. } => self.truncated(),
-            _ => SnapshotError::Number { offset: self.offset + position as u64, source },
+            _ => SnapshotError::number(self.offset + position as u64, source),
         }
-    }
-
-    fn consume(&mut self, count: usize) {
-        self.start += count;
-        self.offset += count as u64;
     }
 
     /// The transaction that the next coin belongs to, or `None` after the last coin, where the file
@@ -140,10 +136,12 @@ impl<R: Read> SnapshotReader<R> {
         if let Some(txid) = self.sequence.open_group() {
             return Ok(Some(txid));
         }
-        if self.sequence.coins_left() == 0 {
+        if self.sequence.coins_left == 0 {
             if self.start < self.end {
                 let (offset, coins) = (self.offset, self.header.coins);
-                return Err(SnapshotError::Trailing { offset, coins });
+                return Err(SnapshotError::Invalid(format!(
+                    "the snapshot goes on at byte {offset} after all of the {coins} coins it states"
+                )));
             }
             return Ok(None);
         }
@@ -153,7 +151,8 @@ impl<R: Read> SnapshotReader<R> {
         let count = reader.compact_u64().map_err(|error| self.number_error(position, error))?;
         let taken = reader.position();
         self.sequence.begin(self.offset, txid, count)?;
-        self.consume(taken);
+        self.start += taken;
+        self.offset += taken as u64;
         Ok(Some(txid))
     }
 
@@ -170,16 +169,64 @@ impl<R: Read> SnapshotReader<R> {
         let mut reader = Reader::new(&entry[coin_start..]);
         let coin = read_coin_strict(&mut reader).map_err(|source| match source {
             CoinError::Read(ReadError::End { .. }) => self.truncated(),
-            _ => {
-                let offset = self.offset + coin_start as u64;
-                SnapshotError::Coin { offset, outpoint, source }
-            }
+            _ => SnapshotError::coin(self.offset + coin_start as u64, outpoint, source),
         })?;
         let coin_end = coin_start + reader.position();
         self.sequence.coin(self.offset, outpoint, coin.script.len())?;
-        // Not consume(): the coin borrows from the buffer.
         self.start += coin_end;
         self.offset += coin_end as u64;
         Ok(Some(SnapshotCoin { outpoint, coin, bytes: &entry[coin_start..coin_end] }))
     }
+}
+
+/// What a snapshot holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SnapshotInfo {
+    /// The chain that the coins belong to.
+    pub network: Network,
+    /// The block after which the set is as stated.
+    pub base_hash: BlockHash,
+    /// Counts and sums.
+    pub stats: UtxoStats,
+    /// The greatest height of a coin; it cannot be above the base block's.
+    pub height_max: Height,
+    /// The hash that Core holds a snapshot against.
+    pub hash_serialized_3: UtxoSetHash,
+    /// The hash that does not depend on order, if it was asked for.
+    pub muhash: Option<UtxoSetHash>,
+    /// Length of the file.
+    pub bytes: u64,
+}
+
+/// Reads a snapshot to its end. `with_muhash` costs several times as much as the rest.
+pub fn snapshot_info<R: Read>(
+    mut reader: SnapshotReader<R>,
+    with_muhash: bool,
+) -> Result<SnapshotInfo, SnapshotError> {
+    let mut stats = UtxoStats::default();
+    let mut hash = HashSerialized3::new();
+    let mut muhash = with_muhash.then(MuHashBatch::new);
+    let mut height_max = 0;
+    let mut element = Vec::new();
+    while let Some(next) = reader.next_coin()? {
+        let coin = next.coin.as_ref();
+        stats.push(&next.outpoint, coin);
+        hash.push(&next.outpoint, coin);
+        height_max = height_max.max(coin.height);
+        if let Some(muhash) = &mut muhash {
+            element.clear();
+            write_utxo_element(&mut element, &next.outpoint, coin);
+            muhash.insert(&element);
+        }
+    }
+    let header = reader.header();
+    Ok(SnapshotInfo {
+        network: header.network,
+        base_hash: header.base_hash,
+        stats,
+        height_max,
+        hash_serialized_3: hash.finish(),
+        muhash: muhash.map(|muhash| UtxoSetHash(muhash.finish().finalize())),
+        bytes: reader.offset(),
+    })
 }

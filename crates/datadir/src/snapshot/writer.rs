@@ -4,9 +4,8 @@
 //! coin, before any of it is written. What the coins say is not looked at. The file is complete
 //! only when [`finish`](SnapshotWriter::finish) says so.
 
-use super::sequence::Sequence;
-use super::{SnapshotError, SnapshotHeader};
-use apus_chain::{CoinError, OutPoint, ReadError, Reader, Txid, skip_coin};
+use super::{Sequence, SnapshotError, SnapshotHeader};
+use apus_chain::{ReadError, Reader, Txid, skip_coin, vout_order, write_compact_size};
 use std::io::Write;
 
 /// Writes a snapshot from start to end.
@@ -29,7 +28,7 @@ impl<W: Write> SnapshotWriter<W> {
 
     /// Coins that were written so far.
     pub fn coins_written(&self) -> u64 {
-        self.header.coins - self.sequence.coins_left()
+        self.header.coins - self.sequence.coins_left
     }
 
     /// Bytes that were written so far.
@@ -57,7 +56,7 @@ impl<W: Write> SnapshotWriter<W> {
         reader: &mut Reader<'_>,
     ) -> Result<(), SnapshotError> {
         let at = |reader: &Reader<'_>| self.offset + reader.position() as u64;
-        let bad = |source: ReadError| SnapshotError::Number { offset: self.offset, source };
+        let bad = |error: ReadError| SnapshotError::number(self.offset, error);
         let offset = at(reader);
         let txid = Txid(*reader.array().map_err(bad)?);
         let count = reader.compact_u64().map_err(bad)?;
@@ -66,15 +65,11 @@ impl<W: Write> SnapshotWriter<W> {
             let offset = at(reader);
             let vout = reader.compact_u64().map_err(bad)?;
             let outpoint = sequence.check_vout(offset, txid, vout)?;
-            skip_coin(reader).map_err(|source| self.bad_coin(outpoint, source))?;
+            // The offsets of a reader count from where the groups begin, which is where the writer stands.
+            skip_coin(reader).map_err(|error| SnapshotError::coin(self.offset, outpoint, error))?;
             sequence.coin(offset, outpoint, 0)?;
         }
         Ok(())
-    }
-
-    /// The offsets of a reader count from where the groups begin, which is where the writer stands.
-    fn bad_coin(&self, outpoint: OutPoint, source: CoinError) -> SnapshotError {
-        SnapshotError::Coin { offset: self.offset, outpoint, source }
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), SnapshotError> {
@@ -86,7 +81,7 @@ impl<W: Write> SnapshotWriter<W> {
 
     /// Flushes and gives the output back, if all coins of the header were written.
     pub fn finish(mut self) -> Result<W, SnapshotError> {
-        if self.sequence.coins_left() > 0 {
+        if self.sequence.coins_left > 0 {
             return Err(SnapshotError::Count {
                 stated: self.header.coins,
                 written: self.coins_written(),
@@ -96,4 +91,34 @@ impl<W: Write> SnapshotWriter<W> {
         self.output.flush().map_err(|source| SnapshotError::Write { offset, source })?;
         Ok(self.output)
     }
+}
+
+/// Appends one transaction with its coins, each as number of the output and stored form
+/// ([`write_coin`](apus_chain::write_coin)). Any order will do; the slice is put in the right one.
+///
+/// Nothing is appended where an output comes twice or cannot be, or there is none.
+pub fn write_group(
+    out: &mut Vec<u8>,
+    txid: &Txid,
+    coins: &mut [(u32, &[u8])],
+) -> Result<(), SnapshotError> {
+    coins.sort_unstable_by(|&(left, _), &(right, _)| vout_order(left, right));
+    let (start, offset) = (out.len(), out.len() as u64);
+    let mut sequence = Sequence::new(coins.len() as u64);
+    sequence.begin(offset, *txid, coins.len() as u64)?;
+
+    out.extend_from_slice(txid.as_bytes());
+    write_compact_size(out, coins.len() as u64);
+    for &(vout, bytes) in coins.iter() {
+        let checked = sequence
+            .check_vout(offset, *txid, u64::from(vout))
+            .and_then(|outpoint| sequence.coin(offset, outpoint, 0));
+        if let Err(error) = checked {
+            out.truncate(start);
+            return Err(error);
+        }
+        write_compact_size(out, u64::from(vout));
+        out.extend_from_slice(bytes);
+    }
+    Ok(())
 }

@@ -5,11 +5,11 @@
 //! the end is told instead of being cut off. Format: `docs/formats/workdir.md`.
 
 use super::BlockStoreError;
-use super::places::{Entry, Places};
-use crate::files::{BLOCK_SIZES, BlockLocation, RECORD_HEAD};
-use crate::obfuscation::Obfuscation;
+use crate::files::{BLOCK_SIZES, BlockLocation, Obfuscation, RECORD_HEAD};
+use crate::rev;
 use apus_chain::{BlockHash, Header, KeyedCoinSum, ReadError, Reader};
 use apus_hash::sha256;
+use hashbrown::HashTable;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt;
@@ -59,7 +59,7 @@ pub struct StoredBlock {
 
 /// What is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Record {
+pub(super) enum LogRecord {
     /// A block: header, number of transactions, place.
     Block([u8; Header::SIZE], u32, BlockLocation),
     /// The undo data of a block that was told of before, with the sum of its coins; they lie in the file
@@ -67,7 +67,7 @@ pub(super) enum Record {
     Undo(BlockHash, UndoLocation, KeyedCoinSum),
 }
 
-impl Record {
+impl LogRecord {
     /// Appends the record, which will begin at byte `at` of the log.
     pub(super) fn push(&self, out: &mut Vec<u8>, at: u64) {
         let from = out.len();
@@ -76,7 +76,7 @@ impl Record {
             Self::Block(header, tx_count, place) => {
                 out.push(BLOCK.0);
                 out.extend_from_slice(header);
-                // Offsets fit: `Places` has taken them.
+                // Offsets fit: `BlockPlaces` has taken them.
                 for field in [*tx_count, place.file, place.offset as u32, place.size] {
                     number(out, field);
                 }
@@ -147,10 +147,10 @@ pub(super) fn head(magic: [u8; 4], key: Obfuscation) -> Vec<u8> {
 
 /// What a log says.
 #[derive(Debug)]
-pub(super) struct Contents {
+pub(super) struct LogContents {
     /// The key of the files.
     pub(super) key: Obfuscation,
-    pub(super) places: Places,
+    pub(super) places: BlockPlaces,
     /// Where its intact records end.
     pub(super) end: u64,
 }
@@ -161,7 +161,7 @@ pub(super) fn read(
     path: &Path,
     magic: [u8; 4],
     until: Option<&BlockHash>,
-) -> Result<Option<Contents>, BlockStoreError> {
+) -> Result<Option<LogContents>, BlockStoreError> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -182,21 +182,21 @@ pub(super) fn read(
         let what = "it does not begin as one of this version and chain";
         return Err(BlockStoreError::damaged(path, what));
     }
-    let mut contents = Contents { key, places: Places::default(), end: HEAD };
+    let mut contents = LogContents { key, places: BlockPlaces::default(), end: HEAD };
     while let Some((record, bytes)) = next(&mut input, path, contents.end)? {
         let (places, at) = (&mut contents.places, contents.end);
         let taken = match record {
-            Record::Block(header, _, place) => {
+            LogRecord::Block(header, _, place) => {
                 places.add_block(Header::parse(&header).hash(), place, at)
             }
-            Record::Undo(hash, place, _) => places.add_undo(&hash, place, at),
+            LogRecord::Undo(hash, place, _) => places.add_undo(&hash, place, at),
         };
         taken.ok_or_else(|| {
             let what = format!("the record at byte {at} does not follow those before it");
             BlockStoreError::damaged(path, what)
         })?;
         contents.end += bytes as u64;
-        if matches!(&record, Record::Undo(hash, ..) if Some(hash) == until) {
+        if matches!(&record, LogRecord::Undo(hash, ..) if Some(hash) == until) {
             return Ok(Some(contents));
         }
     }
@@ -212,7 +212,7 @@ fn next(
     input: &mut impl Read,
     path: &Path,
     at: u64,
-) -> Result<Option<(Record, usize)>, BlockStoreError> {
+) -> Result<Option<(LogRecord, usize)>, BlockStoreError> {
     let mut bytes = [0; BLOCK.1];
     let mut fill = |bytes: &mut [u8]| match input.read_exact(bytes) {
         Ok(()) => Ok(true),
@@ -226,29 +226,29 @@ fn next(
     if !fill(&mut bytes[1..length])? {
         return Ok(None);
     }
-    Ok(Record::parse(&bytes[..length], at).map(|record| (record, length)))
+    Ok(LogRecord::parse(&bytes[..length], at).map(|record| (record, length)))
 }
 
 /// Looks single records up.
 #[derive(Debug)]
-pub(super) struct Lookup {
+pub(super) struct LogLookUp {
     path: PathBuf,
     file: Arc<File>,
 }
 
-impl Lookup {
+impl LogLookUp {
     pub(super) fn new(path: &Path, file: Arc<File>) -> Self {
         Self { path: path.to_owned(), file }
     }
 
     /// All that is told of a block.
-    pub(super) fn stored(&self, entry: &Entry) -> Result<StoredBlock, BlockStoreError> {
+    pub(super) fn stored(&self, entry: &StoreEntry) -> Result<StoredBlock, BlockStoreError> {
         let wrong = |at: u32| {
             let what = format!("the record at byte {at} is not that of block {}", entry.hash);
             BlockStoreError::damaged(&self.path, what)
         };
         let (header, tx_count) = match self.record(entry.record, BLOCK.1)? {
-            Some(Record::Block(header, tx_count, place)) if place == entry.place() => {
+            Some(LogRecord::Block(header, tx_count, place)) if place == entry.place() => {
                 (header, tx_count)
             }
             _ => return Err(wrong(entry.record)),
@@ -256,18 +256,154 @@ impl Lookup {
         let (undo, spent) = match entry.undo_record() {
             None => (None, KeyedCoinSum::NONE),
             Some(at) => match self.record(at, UNDO.1)? {
-                Some(Record::Undo(hash, place, sum)) if hash == entry.hash => (Some(place), sum),
+                Some(LogRecord::Undo(hash, place, sum)) if hash == entry.hash => (Some(place), sum),
                 _ => return Err(wrong(at)),
             },
         };
         Ok(StoredBlock { header, tx_count, block: entry.place(), undo, spent })
     }
 
-    fn record(&self, at: u32, length: usize) -> Result<Option<Record>, BlockStoreError> {
+    fn record(&self, at: u32, length: usize) -> Result<Option<LogRecord>, BlockStoreError> {
         let mut bytes = [0; BLOCK.1];
         let bytes = &mut bytes[..length];
         let read = self.file.read_exact_at(bytes, u64::from(at));
         read.map_err(BlockStoreError::io("read", &self.path))?;
-        Ok(Record::parse(bytes, u64::from(at)))
+        Ok(LogRecord::parse(bytes, u64::from(at)))
     }
+}
+
+/// Lengths in bytes of a block file and the undo file of the same number.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileLengths {
+    /// Of the block file.
+    pub(crate) blocks: u64,
+    /// Of the undo file; 0 where there is none.
+    pub(crate) undo: u64,
+}
+
+/// A block that is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct StoreEntry {
+    pub(super) hash: BlockHash,
+    /// Number, offset and size in the block files; offsets have 32 bits there.
+    file: u32,
+    offset: u32,
+    size: u32,
+    /// Where the log tells of it.
+    pub(super) record: u32,
+    /// Where the log tells of its undo data; 0, where its head is, if it does not.
+    undo_record: u32,
+}
+
+impl StoreEntry {
+    pub(super) fn place(&self) -> BlockLocation {
+        BlockLocation { file: self.file, offset: u64::from(self.offset), size: self.size }
+    }
+
+    pub(super) fn undo_record(&self) -> Option<u32> {
+        (self.undo_record > 0).then_some(self.undo_record)
+    }
+}
+
+/// Which blocks are stored, and where.
+///
+/// The state that the log's records lead to: a record is taken only where the one before it leaves
+/// room for it, so what is read from a log can be relied on to be as it was written. Memory is some
+/// 70 bytes a block.
+#[derive(Debug, Default)]
+pub(super) struct BlockPlaces {
+    /// In the order in which they lie in the files.
+    entries: Vec<StoreEntry>,
+    /// Indexes of entries, by hash.
+    table: HashTable<u32>,
+    /// By number.
+    files: Vec<FileLengths>,
+}
+
+impl BlockPlaces {
+    pub(super) fn entries(&self) -> &[StoreEntry] {
+        &self.entries
+    }
+
+    pub(super) fn files(&self) -> &[FileLengths] {
+        &self.files
+    }
+
+    pub(super) fn find(&self, hash: &BlockHash) -> Option<&StoreEntry> {
+        self.table
+            .find(key(hash), |index| self.entries[*index as usize].hash == *hash)
+            .map(|index| &self.entries[*index as usize])
+    }
+
+    /// Takes a block. `None`, and nothing is changed, if it is there already or does not lie
+    /// directly behind the one before it.
+    pub(super) fn add_block(
+        &mut self,
+        hash: BlockHash,
+        place: BlockLocation,
+        record: u64,
+    ) -> Option<()> {
+        let (number, index) = (place.file as usize, u32::try_from(self.entries.len()).ok()?);
+        let behind = match self.files.last() {
+            Some(last) if number + 1 == self.files.len() => last.blocks,
+            _ if number == self.files.len() => 0,
+            _ => return None,
+        };
+        if place.offset != behind + RECORD_HEAD || self.find(&hash).is_some() {
+            return None;
+        }
+        let entry = StoreEntry {
+            hash,
+            file: place.file,
+            offset: u32::try_from(place.offset).ok()?,
+            size: place.size,
+            record: u32::try_from(record).ok()?,
+            undo_record: 0,
+        };
+        if number == self.files.len() {
+            self.files.push(FileLengths::default());
+        }
+        self.files[number].blocks = place.end();
+        self.entries.push(entry);
+        let entries = &self.entries;
+        self.table.insert_unique(key(&hash), index, |index| key(&entries[*index as usize].hash));
+        Some(())
+    }
+
+    /// Where undo data of `size` bytes for `entry` would lie. `None` if they would end where
+    /// offsets of 32 bits do not reach.
+    pub(super) fn undo_place(&self, entry: &StoreEntry, size: usize) -> Option<UndoLocation> {
+        let offset = self.files[entry.file as usize].undo + RECORD_HEAD;
+        let size = u32::try_from(size).ok()?;
+        let end = offset + u64::from(size) + rev::CHECKSUM;
+        (end <= u64::from(u32::MAX)).then_some(UndoLocation { offset, size })
+    }
+
+    /// Takes undo data. `None`, and nothing is changed, if their block is not there or has some, or
+    /// they do not lie directly behind those before them.
+    pub(super) fn add_undo(
+        &mut self,
+        hash: &BlockHash,
+        place: UndoLocation,
+        record: u64,
+    ) -> Option<()> {
+        let (entries, record) = (&self.entries, u32::try_from(record).ok()?);
+        let same = |index: &u32| entries[*index as usize].hash == *hash;
+        let index = *self.table.find(key(hash), same)? as usize;
+        let entry = &self.entries[index];
+        let free = self.undo_place(entry, place.size as usize);
+        if entry.undo_record > 0 || free != Some(place) {
+            return None;
+        }
+        self.files[entry.file as usize].undo = place.offset + u64::from(place.size) + rev::CHECKSUM;
+        self.entries[index].undo_record = record;
+        Some(())
+    }
+}
+
+/// A block's hash is a hash already; its first bytes in internal order have no zeros that mining
+/// leaves.
+fn key(hash: &BlockHash) -> u64 {
+    let [a, b, c, d, e, f, g, h, ..] = hash.0;
+    u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }

@@ -6,13 +6,10 @@
 //! first block, where it is the genesis block, is on the disk before any other: a folder that has more
 //! files, and a log without a record, was put together by others.
 
-use super::append::{AppendFile, sync_names};
-use super::log::{self, Contents, Lookup};
-use super::places::Places;
-use super::state::State;
+use super::log::{self, BlockPlaces, LogContents, LogLookUp};
+use super::state::{AppendFile, BlockStoreState, sync_names};
 use super::{BlockStore, BlockStoreError, FILE_BYTES_MAX, expect_block, read_at};
-use crate::files::{self, RECORD_HEAD};
-use crate::obfuscation::Obfuscation;
+use crate::files::{self, Obfuscation, RECORD_HEAD};
 use crate::rev;
 use apus_chain::{BlockHash, Header};
 use std::fs::{self, File};
@@ -23,7 +20,7 @@ use std::sync::Mutex;
 const KEY_FILE: &str = "xor.dat";
 
 /// What belongs to a folder, whether it is new or not.
-struct Wanted<'a> {
+struct StoreFolder<'a> {
     dir: &'a Path,
     log: &'a Path,
     magic: [u8; 4],
@@ -50,7 +47,7 @@ impl BlockStore {
         key: Obfuscation,
         genesis: Option<&[u8]>,
     ) -> Result<Self, BlockStoreError> {
-        let wanted = Wanted { dir, log, magic, genesis, file_bytes_max: FILE_BYTES_MAX };
+        let wanted = StoreFolder { dir, log, magic, genesis, file_bytes_max: FILE_BYTES_MAX };
         wanted.open(key, None)
     }
 
@@ -66,7 +63,7 @@ impl BlockStore {
         key: Obfuscation,
         last: &BlockHash,
     ) -> Result<Self, BlockStoreError> {
-        let wanted = Wanted { dir, log, magic, genesis: None, file_bytes_max: FILE_BYTES_MAX };
+        let wanted = StoreFolder { dir, log, magic, genesis: None, file_bytes_max: FILE_BYTES_MAX };
         wanted.open(key, Some(last))
     }
 
@@ -80,7 +77,7 @@ impl BlockStore {
         genesis: Option<&[u8]>,
         file_bytes_max: u64,
     ) -> Result<Self, BlockStoreError> {
-        Wanted { dir, log, magic, genesis, file_bytes_max }.open(key, None)
+        StoreFolder { dir, log, magic, genesis, file_bytes_max }.open(key, None)
     }
 
     /// Removes the log and the block and undo files of a folder that a run of ours made and begins anew.
@@ -93,7 +90,7 @@ impl BlockStore {
     }
 }
 
-impl Wanted<'_> {
+impl StoreFolder<'_> {
     fn open(
         &self,
         key: Obfuscation,
@@ -133,7 +130,7 @@ impl Wanted<'_> {
         sync_name_of(self.dir)?;
         remove_from(self.dir, 0)?;
         write_key(self.dir, key)?;
-        let store = self.store(key, Places::default(), log::HEAD, log)?;
+        let store = self.store(key, BlockPlaces::default(), log::HEAD, log)?;
         if let Some(genesis) = self.genesis {
             // Too short a block is refused whatever its name.
             store.put(&hash_of(genesis).unwrap_or_default(), genesis)?;
@@ -142,8 +139,8 @@ impl Wanted<'_> {
         Ok(store)
     }
 
-    fn go_on(&self, contents: Contents) -> Result<BlockStore, BlockStoreError> {
-        let Contents { key, places, end } = contents;
+    fn go_on(&self, contents: LogContents) -> Result<BlockStore, BlockStoreError> {
+        let LogContents { key, places, end } = contents;
         self.expect(key, &places)?;
         // First, so that it never tells of what is about to go.
         let mut log = AppendFile::open_private(self.log.to_owned(), end)?;
@@ -155,24 +152,25 @@ impl Wanted<'_> {
     fn store(
         &self,
         key: Obfuscation,
-        places: Places,
+        places: BlockPlaces,
         log_end: u64,
         log: AppendFile,
     ) -> Result<BlockStore, BlockStoreError> {
-        let state = State::new(self.dir, self.magic, key, self.file_bytes_max, places, log_end)?;
+        let state =
+            BlockStoreState::new(self.dir, self.magic, key, self.file_bytes_max, places, log_end)?;
         Ok(BlockStore {
             dir: self.dir.to_owned(),
             magic: self.magic,
             key,
             state: Mutex::new(state),
-            lookup: Lookup::new(self.log, log.handle()),
+            lookup: LogLookUp::new(self.log, log.handle()),
             log: Mutex::new(log),
         })
     }
 
     /// Fails unless the folder has the key, files that are long enough, and in each of them the
     /// block that should be its last.
-    fn expect(&self, key: Obfuscation, places: &Places) -> Result<(), BlockStoreError> {
+    fn expect(&self, key: Obfuscation, places: &BlockPlaces) -> Result<(), BlockStoreError> {
         let first = places.entries().first().map(|entry| entry.hash);
         if let Some(genesis) = self.genesis
             && first != hash_of(genesis)
@@ -200,7 +198,7 @@ impl Wanted<'_> {
     }
 
     /// Cuts off what the log does not tell of.
-    fn trim(&self, places: &Places) -> Result<(), BlockStoreError> {
+    fn trim(&self, places: &BlockPlaces) -> Result<(), BlockStoreError> {
         remove_from(self.dir, places.files().len() as u32)?;
         for (number, lengths) in (0..).zip(places.files()) {
             let undo = (self.undo_path(number), lengths.undo);

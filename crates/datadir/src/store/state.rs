@@ -1,17 +1,14 @@
-//! [`State`]: what changes while blocks are stored, behind one lock.
+//! [`BlockStoreState`]: what changes while blocks are stored, behind one lock.
 //!
 //! A block and its place are taken together or not at all. What the log is to say of them waits
 //! here until they are on the disk.
 
-use super::append::{AppendFile, sync_names};
-use super::log::{self, PIECE_BYTES, Record};
-use super::places::{Entry, Places};
+use super::log::{self, BlockPlaces, LogRecord, PIECE_BYTES, StoreEntry};
 use super::{BlockStoreError, SpentCoins};
-use crate::files::{self, BlockLocation, RECORD_HEAD};
-use crate::obfuscation::Obfuscation;
+use crate::files::{self, BlockLocation, Obfuscation, RECORD_HEAD};
 use crate::rev;
-
 use apus_chain::{BlockHash, Header};
+use apus_storage::open_or_create;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::mem;
@@ -37,12 +34,12 @@ pub(super) struct NewBlock<'a> {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct BlockStoreState {
     dir: PathBuf,
     magic: [u8; 4],
     key: Obfuscation,
     file_bytes_max: u64,
-    pub(super) places: Places,
+    pub(super) places: BlockPlaces,
     /// Number of the block file that is written to.
     number: u32,
     blocks: AppendFile,
@@ -61,14 +58,14 @@ pub(super) struct State {
 
 /// What a sync has to do.
 #[derive(Debug)]
-pub(super) struct Unsynced {
+pub(super) struct SyncWork {
     files: BTreeMap<PathBuf, Arc<File>>,
     names_of: Option<PathBuf>,
     records: Vec<u8>,
 }
 
 /// Where bytes of a file are to be had.
-pub(super) enum Source {
+pub(super) enum RecordBytes {
     /// They were in the buffer.
     Bytes(Vec<u8>),
     /// In a file that is open.
@@ -77,14 +74,14 @@ pub(super) enum Source {
     Closed,
 }
 
-impl State {
+impl BlockStoreState {
     /// Goes on behind what `places` and the log's end say. Files must be as long at least.
     pub(super) fn new(
         dir: &Path,
         magic: [u8; 4],
         key: Obfuscation,
         file_bytes_max: u64,
-        places: Places,
+        places: BlockPlaces,
         log_end: u64,
     ) -> Result<Self, BlockStoreError> {
         let number = places.files().len().saturating_sub(1) as u32;
@@ -119,11 +116,10 @@ impl State {
         let offset = self.blocks.end() + RECORD_HEAD;
         let place = BlockLocation { file: self.number, offset, size: block.size };
         if self.places.add_block(block.hash, place, self.log_end).is_none() {
-            let what = "no log can tell of so many blocks".to_owned();
-            return Err(BlockStoreError::Block { hash: block.hash, what });
+            return Err(BlockStoreError::block(&block.hash, "no log can tell of so many blocks"));
         }
         self.blocks.push(&[&self.magic, &block.size.to_le_bytes(), block.raw], self.key);
-        self.note(Record::Block(block.header, block.tx_count, place));
+        self.note(LogRecord::Block(block.header, block.tx_count, place));
         Ok(())
     }
 
@@ -131,12 +127,12 @@ impl State {
     /// that have some lie anywhere.
     pub(super) fn append_undo(
         &mut self,
-        entry: &Entry,
+        entry: &StoreEntry,
         spends: SpentCoins<'_>,
         sum: &[u8],
     ) -> Result<(), BlockStoreError> {
         let (hash, undo) = (entry.hash, spends.undo);
-        let wrong = |what: &str| BlockStoreError::Undo { hash, what: what.to_owned() };
+        let wrong = |what: &str| BlockStoreError::undo(&hash, what);
         let Some(place) = self.places.undo_place(entry, undo.len()) else {
             return Err(wrong("they would end where Bitcoin Core no longer finds them"));
         };
@@ -149,7 +145,7 @@ impl State {
         if self.places.add_undo(&hash, place, self.log_end).is_none() {
             return Err(wrong("no log can tell of so many blocks"));
         }
-        self.note(Record::Undo(hash, place, spends.sum));
+        self.note(LogRecord::Undo(hash, place, spends.sum));
         Ok(())
     }
 
@@ -164,7 +160,7 @@ impl State {
         Ok(file)
     }
 
-    fn note(&mut self, record: Record) {
+    fn note(&mut self, record: LogRecord) {
         let from = self.records.len();
         record.push(&mut self.records, self.log_end);
         self.log_end += (self.records.len() - from) as u64;
@@ -197,11 +193,11 @@ impl State {
     }
 
     /// Hands over what has to be made durable. It counts as done.
-    pub(super) fn take_unsynced(&mut self) -> Result<Unsynced, BlockStoreError> {
+    pub(super) fn take_unsynced(&mut self) -> Result<SyncWork, BlockStoreError> {
         self.blocks.write()?;
         self.retire();
         self.files_left = 0;
-        Ok(Unsynced {
+        Ok(SyncWork {
             files: mem::take(&mut self.unsynced),
             names_of: mem::take(&mut self.new_names).then(|| self.dir.clone()),
             records: mem::take(&mut self.records),
@@ -209,19 +205,19 @@ impl State {
     }
 
     /// Where `length` bytes from `offset` of block file `number` are, obfuscated.
-    pub(super) fn source(&self, number: u32, offset: u64, length: usize) -> Source {
+    pub(super) fn source(&self, number: u32, offset: u64, length: usize) -> RecordBytes {
         if number != self.number {
             let open = self.unsynced.get(&self.dir.join(files::file_name(number)));
-            return open.map_or(Source::Closed, |file| Source::Open(Arc::clone(file)));
+            return open.map_or(RecordBytes::Closed, |file| RecordBytes::Open(Arc::clone(file)));
         }
         match self.blocks.buffered(offset, length) {
-            Some(bytes) => Source::Bytes(bytes.to_vec()),
-            None => Source::Open(self.blocks.handle()),
+            Some(bytes) => RecordBytes::Bytes(bytes.to_vec()),
+            None => RecordBytes::Open(self.blocks.handle()),
         }
     }
 }
 
-impl Unsynced {
+impl SyncWork {
     /// Blocks, undo data and names first, then the log, so that it tells of nothing that a crash
     /// could take away.
     pub(super) fn sync(self, log: &mut AppendFile) -> Result<(), BlockStoreError> {
@@ -237,4 +233,106 @@ impl Unsynced {
         }
         Ok(())
     }
+}
+
+/// Written with one call. The buffer is this long and one record.
+pub(super) const BUFFER_BYTES: usize = 1 << 20;
+
+/// A file written at its end, through a buffer.
+///
+/// Bytes go to the system at an offset of their own, so that a failed write can be tried again and
+/// leaves nothing twice. Nothing is durable before [`sync`](AppendFile::sync).
+#[derive(Debug)]
+pub(super) struct AppendFile {
+    path: PathBuf,
+    file: Arc<File>,
+    /// How much of the file the system has.
+    written: u64,
+    buffer: Vec<u8>,
+    /// Whether the system has bytes that need not be on the disk yet.
+    dirty: bool,
+}
+
+impl AppendFile {
+    /// Opens a file, makes it if it is not there, cuts it at `length` and goes on behind. The file
+    /// must be as long.
+    pub(super) fn open(path: PathBuf, length: u64) -> Result<Self, BlockStoreError> {
+        Self::open_with(false, path, length)
+    }
+
+    /// As [`open`](Self::open); one that is made by it is for no other user to read.
+    pub(super) fn open_private(path: PathBuf, length: u64) -> Result<Self, BlockStoreError> {
+        Self::open_with(true, path, length)
+    }
+
+    fn open_with(private: bool, path: PathBuf, length: u64) -> Result<Self, BlockStoreError> {
+        let file = open_or_create(&path, private).map_err(BlockStoreError::io("open", &path))?;
+        file.set_len(length).map_err(BlockStoreError::io("shorten", &path))?;
+        Ok(Self { path, file: Arc::new(file), written: length, buffer: Vec::new(), dirty: true })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Length of the file in bytes, what is in the buffer included.
+    pub(super) fn end(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    /// The file, for readers: what is in the buffer is not in it.
+    pub(super) fn handle(&self) -> Arc<File> {
+        Arc::clone(&self.file)
+    }
+
+    /// `length` bytes from `offset` on as they will lie in the file, if all are in the buffer.
+    pub(super) fn buffered(&self, offset: u64, length: usize) -> Option<&[u8]> {
+        let from = usize::try_from(offset.checked_sub(self.written)?).ok()?;
+        self.buffer.get(from..from.checked_add(length)?)
+    }
+
+    /// The file, if bytes that the system has need not be on the disk yet. The caller syncs it: it
+    /// counts as done.
+    pub(super) fn take_dirty(&mut self) -> Option<Arc<File>> {
+        std::mem::take(&mut self.dirty).then(|| self.handle())
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.buffer.len() >= BUFFER_BYTES
+    }
+
+    /// Appends, obfuscated. Cannot fail: the caller makes room before, by [`write`](Self::write)
+    /// where the buffer [is full](Self::is_full).
+    pub(super) fn push(&mut self, parts: &[&[u8]], key: Obfuscation) {
+        let (at, from) = (self.end(), self.buffer.len());
+        parts.iter().for_each(|part| self.buffer.extend_from_slice(part));
+        key.apply(&mut self.buffer[from..], at);
+    }
+
+    /// Hands the buffer to the system.
+    pub(super) fn write(&mut self) -> Result<(), BlockStoreError> {
+        if !self.buffer.is_empty() {
+            self.dirty = true;
+            let write = self.file.write_all_at(&self.buffer, self.written);
+            write.map_err(BlockStoreError::io("write", &self.path))?;
+            self.written = self.end();
+            self.buffer.clear();
+        }
+        Ok(())
+    }
+
+    /// Makes all bytes durable, and the length.
+    pub(super) fn sync(&mut self) -> Result<(), BlockStoreError> {
+        self.write()?;
+        if self.dirty {
+            self.file.sync_data().map_err(BlockStoreError::io("sync", &self.path))?;
+            self.dirty = false;
+        }
+        Ok(())
+    }
+}
+
+/// Makes the names in a folder durable.
+pub(super) fn sync_names(folder: &Path) -> Result<(), BlockStoreError> {
+    apus_storage::place::sync_names_of(folder).map_err(BlockStoreError::io("sync", folder))
 }

@@ -82,12 +82,12 @@ fn what_a_file_system_shows_of_our_own_files_counts() {
     let desk = tempfile::tempdir().unwrap();
     let there = desk.path().metadata().unwrap();
     let user = there.uid();
-    let squashed = Shown { user: user + 1, open: 0o022 };
+    let squashed = ShownOwner { user: user + 1, open: 0o022 };
     assert_eq!(squashed.judge(&there, 0o022), Err(NotOwn::Of(user)));
     set_mode(desk.path(), 0o777);
     let there = desk.path().metadata().unwrap();
-    assert_eq!(Shown::usual().judge(&there, 0o022), Err(NotOwn::OpenTo(0o777)));
-    assert_eq!(Shown { user, open: 0o022 }.judge(&there, 0o022), Ok(()));
-    let shown = Shown::tried(desk.path());
+    assert_eq!(ShownOwner::usual().judge(&there, 0o022), Err(NotOwn::OpenTo(0o777)));
+    assert_eq!(ShownOwner { user, open: 0o022 }.judge(&there, 0o022), Ok(()));
+    let shown = ShownOwner::tried(desk.path());
     assert_eq!((shown.user, shown.open), (user, 0));
 }

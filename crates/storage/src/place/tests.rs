@@ -5,10 +5,10 @@ use super::*;
 #[test]
 fn a_place_is_tried_and_left_as_it_was() {
     let desk = tempfile::tempdir().unwrap();
-    assert_eq!(try_place(desk.path(), true).unwrap(), Names::Durable);
-    assert_eq!(look_at_place(desk.path()).unwrap(), Names::Durable);
+    assert_eq!(try_place(desk.path(), true).unwrap(), NameDurability::Durable);
+    assert_eq!(look_at_place(desk.path()).unwrap(), NameDurability::Durable);
     let open = create_file(&desk.path().join("lock")).unwrap();
-    assert_eq!(try_opened(&open, desk.path()).unwrap(), Names::Durable);
+    assert_eq!(try_opened(&open, desk.path()).unwrap(), NameDurability::Durable);
     assert_eq!(fs::read_dir(desk.path()).unwrap().count(), 1);
     sync_names_of(desk.path()).unwrap();
 }
@@ -20,7 +20,7 @@ fn what_a_place_lacks_is_told() {
     let why = try_place(place, false).unwrap_err();
     assert!(matches!(why, Lacking::Files(_)), "{why}");
     assert!(why.to_string().starts_with("nothing can be written there ("), "{why}");
-    assert_eq!(look_at_place(place).unwrap(), Names::Unknown);
+    assert_eq!(look_at_place(place).unwrap(), NameDurability::Unknown);
     sync_names_of(place).unwrap();
     assert!(matches!(look_at_place(Path::new("/proc/missing")), Err(Lacking::Files(_))));
 }

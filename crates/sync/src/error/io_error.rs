@@ -129,7 +129,7 @@ pub enum IoError {
     },
     /// A chainstate could not be written, or not read back.
     #[error(transparent)]
-    CoreChainstate(#[from] apus_datadir::chainstate::ChainstateError),
+    CoreChainstate(#[from] apus_datadir::chainstate::ChainstateDbError),
     /// The index of blocks could not be written.
     #[error(transparent)]
     BlockIndex(#[from] apus_datadir::IndexWriteError),

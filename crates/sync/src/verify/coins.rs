@@ -7,7 +7,7 @@ use crate::error::{StorageResult, SyncError};
 use crate::folder::at;
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
 use apus_chain::{BlockHash, Network, OutPoint, Txid, vout_order};
-use apus_datadir::chainstate::{ChainstateError, read_node};
+use apus_datadir::chainstate::{ChainstateDbError, read_node};
 use apus_datadir::snapshot::{
     SnapshotCoin, SnapshotError, SnapshotHeader, SnapshotInfo, SnapshotReader, snapshot_info,
     write_group,
@@ -69,27 +69,29 @@ fn try_to_take(
             Err(TakeError::Run(error)) => return Err(error),
             Err(TakeError::Coins(error)) => error,
         };
-        let may_pass =
-            matches!(error, ChainstateError::Vanished { .. } | ChainstateError::Unfinished { .. });
+        let may_pass = matches!(
+            error,
+            ChainstateDbError::Vanished { .. } | ChainstateDbError::Unfinished { .. }
+        );
         if may_pass && attempt < ATTEMPTS {
             std::thread::sleep(PAUSE);
             stop_if_interrupted(request.interrupt)?;
             continue;
         }
-        if matches!(error, ChainstateError::NoBestBlock { coins: false, .. }) {
+        if matches!(error, ChainstateDbError::NoBestBlock { coins: false, .. }) {
             // The node has not written any yet.
             break;
         }
         let dir = request.chainstate();
         let (kind, found) = match error {
-            ChainstateError::Read { path, source, .. } => return Err(at(&path)(source)),
-            ChainstateError::Table { path, offset, what } => {
+            ChainstateDbError::Read { path, source, .. } => return Err(at(&path)(source)),
+            ChainstateDbError::Table { path, offset, what } => {
                 (FindingKind::CoinsDamaged, FoundFault::new(what).at(&path, offset))
             }
-            ChainstateError::Vanished { path } => {
+            ChainstateDbError::Vanished { path } => {
                 (FindingKind::CoinsDamaged, FoundFault::new("it is not there").of(&path))
             }
-            ChainstateError::Unfinished { .. } => {
+            ChainstateDbError::Unfinished { .. } => {
                 let what = "it is between two blocks: the node was stopped while it wrote";
                 (FindingKind::CoinsUnfinished, FoundFault::new(what).of(&dir))
             }
@@ -104,7 +106,7 @@ fn try_to_take(
 /// Why coins were not taken.
 enum TakeError {
     /// What the node has of them.
-    Coins(ChainstateError),
+    Coins(ChainstateDbError),
     /// Anything else.
     Run(SyncError),
 }

@@ -2,12 +2,12 @@
 //! its end by the program that opens the store next.
 
 use super::buckets::{Buckets, EPOCH};
-use super::connections::Connections;
-use super::keys::Keys;
-use super::record::Pending;
-use super::servers::{Pipe, Servers};
+use super::connections::ClusterConnections;
+use super::record::PendingFlush;
+use super::servers::{CommandPipe, Servers};
 use super::undo;
-use super::wal::{self, Change};
+use super::wal::{self, StoreChange};
+use crate::access::damaged;
 use apus_engine::utxo::StoreError;
 use redis::{Cmd, ErrorKind, RedisResult, Script, ServerErrorKind, cmd};
 use std::collections::BTreeMap;
@@ -29,18 +29,18 @@ const PIPE_BYTES: usize = 512 << 10;
 
 /// What changes in a bucket.
 #[derive(Default)]
-struct Part<'a> {
-    puts: Vec<(Vec<u8>, Value<'a>)>,
+struct BucketChanges<'a> {
+    puts: Vec<(Vec<u8>, NewValue<'a>)>,
     removals: Vec<Vec<u8>>,
 }
 
 /// A value, from the chunk or made here.
-enum Value<'a> {
+enum NewValue<'a> {
     Slice(&'a [u8]),
     Owned(Vec<u8>),
 }
 
-impl Value<'_> {
+impl NewValue<'_> {
     fn bytes(&self) -> &[u8] {
         match self {
             Self::Slice(bytes) => bytes,
@@ -51,53 +51,54 @@ impl Value<'_> {
 
 /// Applies all chunks of a flush. Doing so again changes nothing.
 pub(super) fn chunks(
-    connections: &Connections,
-    keys: &Keys,
+    connections: &ClusterConnections,
     buckets: Buckets,
     epoch: u64,
-    pending: &Pending,
+    pending: &PendingFlush,
 ) -> Result<(), StoreError> {
     for number in 0..pending.chunks {
-        let key = keys.chunk(&pending.token, number);
-        let chunk = connections.run(|to| cmd("GET").arg(&key).query::<Option<Vec<u8>>>(to))?;
-        let damaged = |what: &str| StoreError::Damaged {
-            place: connections.place().to_owned(),
-            what: format!("{key}, which a flush needs, {what}"),
+        let key = connections.keys.chunk(&pending.token, number);
+        let chunk = connections.ask::<Option<Vec<u8>>>(cmd("GET").arg(&key))?;
+        let wrong = |what: &str| {
+            damaged(connections.place(), format!("{key}, which a flush needs, {what}"))
         };
-        let chunk = chunk.ok_or_else(|| damaged("is not there"))?;
-        let changes = wal::changes(&chunk).ok_or_else(|| damaged("is not what was written"))?;
-        apply(connections, keys, buckets, epoch, &changes)?;
+        let chunk = chunk.ok_or_else(|| wrong("is not there"))?;
+        let changes = wal::changes(&chunk).ok_or_else(|| wrong("is not what was written"))?;
+        apply(connections, buckets, epoch, &changes)?;
     }
     Ok(())
 }
 
 /// Applies some changes.
 pub(super) fn apply(
-    connections: &Connections,
-    keys: &Keys,
+    connections: &ClusterConnections,
     buckets: Buckets,
     epoch: u64,
-    changes: &[Change<'_>],
+    changes: &[StoreChange<'_>],
 ) -> Result<(), StoreError> {
-    let mut parts: BTreeMap<String, Part<'_>> = BTreeMap::new();
+    let mut parts: BTreeMap<String, BucketChanges<'_>> = BTreeMap::new();
     for change in changes {
         match change {
-            Change::Coin(outpoint, coin) => {
-                let part = parts.entry(keys.coins(buckets.of(&outpoint.txid))).or_default();
-                part.change(buckets.field(outpoint), coin.map(Value::Slice));
+            StoreChange::Coin(outpoint, coin) => {
+                let part =
+                    parts.entry(connections.keys.coins(buckets.of(&outpoint.txid))).or_default();
+                part.change(buckets.field(outpoint), coin.map(NewValue::Slice));
             }
-            Change::Piece(hash, piece, bytes) => {
-                let part = parts.entry(keys.undo(hash.0[0])).or_default();
-                part.change(undo::field(hash, *piece), bytes.map(Value::Slice));
+            StoreChange::Piece(hash, piece, bytes) => {
+                let part = parts.entry(connections.keys.undo(hash.0[0])).or_default();
+                part.change(undo::field(hash, *piece), bytes.map(NewValue::Slice));
             }
-            Change::Undo(hash, stored) => {
-                let stored = stored.map(|stored| Value::Owned(stored.to_bytes().to_vec()));
-                parts.entry(keys.undo_blocks()).or_default().change(hash.0.to_vec(), stored);
+            StoreChange::Undo(hash, stored) => {
+                let stored = stored.map(|stored| NewValue::Owned(stored.to_bytes().to_vec()));
+                parts
+                    .entry(connections.keys.undo_blocks())
+                    .or_default()
+                    .change(hash.0.to_vec(), stored);
             }
         }
     }
     let script = Script::new(APPLY);
-    let mut pipe = Pipe::default();
+    let mut pipe = CommandPipe::default();
     for (key, part) in &parts {
         pipe.add(key.as_bytes(), &part.command(&script, key, epoch));
         if pipe.bytes() >= PIPE_BYTES {
@@ -107,8 +108,8 @@ pub(super) fn apply(
     if pipe.len() > 0 { send(connections, &pipe) } else { Ok(()) }
 }
 
-impl<'a> Part<'a> {
-    fn change(&mut self, field: Vec<u8>, value: Option<Value<'a>>) {
+impl<'a> BucketChanges<'a> {
+    fn change(&mut self, field: Vec<u8>, value: Option<NewValue<'a>>) {
         match value {
             Some(value) => self.puts.push((field, value)),
             None => self.removals.push(field),
@@ -134,7 +135,7 @@ pub(super) fn load(to: &mut Servers) -> RedisResult<()> {
     to.everywhere::<String>(cmd("SCRIPT").arg("LOAD").arg(APPLY)).map(drop)
 }
 
-fn send(connections: &Connections, pipe: &Pipe) -> Result<(), StoreError> {
+fn send(connections: &ClusterConnections, pipe: &CommandPipe) -> Result<(), StoreError> {
     let applied: Vec<u8> = connections.run(|to| match to.answers(pipe) {
         // A server that has started since does not know it. The rest of the answers is on its way: other
         // connections are asked next.

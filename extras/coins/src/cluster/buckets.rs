@@ -1,8 +1,9 @@
 //! [`Buckets`]: which coins lie together, and how a coin is called within its bucket.
 
-use super::connections::Connections;
-use super::keys::Keys;
-use super::servers::{Pipe, Servers};
+use super::connections::ClusterConnections;
+use super::servers::{CommandPipe, Servers};
+use crate::access::io_error;
+use crate::known::RandomId;
 use apus_chain::{OutPoint, Txid};
 use apus_engine::utxo::store::EachBatch;
 use apus_engine::utxo::{CoinBytes, StoreError};
@@ -79,8 +80,7 @@ pub(super) fn coin(place: &str, outpoint: OutPoint, bytes: &[u8]) -> Result<Coin
 /// Looks batches of coins up, and gives each its answer. All of them are sent before the first answer is listened
 /// to, so that the servers have something to do while one is read.
 pub(super) fn look_up(
-    connections: &Connections,
-    keys: &Keys,
+    connections: &ClusterConnections,
     buckets: Buckets,
     batches: &[&[OutPoint]],
     each: &mut EachBatch<'_>,
@@ -89,8 +89,9 @@ pub(super) fn look_up(
     let asking = connections.run_measured(
         |to| {
             let batches = batches[given..].iter();
-            let sent: Vec<Asked<'_>> =
-                batches.map(|wanted| Asked::new(keys, buckets, wanted)).collect();
+            let sent: Vec<BucketQuery<'_>> = batches
+                .map(|wanted| BucketQuery::new(&connections.keys, buckets, wanted))
+                .collect();
             to.send(sent.iter().map(|asked| &asked.pipe))?;
             let mut longest = 0;
             for asked in sent {
@@ -111,13 +112,12 @@ pub(super) fn look_up(
 
 /// The same of one batch.
 pub(super) fn look_up_one(
-    connections: &Connections,
-    keys: &Keys,
+    connections: &ClusterConnections,
     buckets: Buckets,
     wanted: &[OutPoint],
 ) -> Result<Vec<Option<CoinBytes>>, StoreError> {
     let mut found = None;
-    look_up(connections, keys, buckets, &[wanted], &mut |_, coins| found = Some(coins));
+    look_up(connections, buckets, &[wanted], &mut |_, coins| found = Some(coins));
     found.expect("each batch is answered")
 }
 
@@ -125,20 +125,20 @@ pub(super) fn look_up_one(
 type Found = Result<Vec<Option<CoinBytes>>, StoreError>;
 
 /// A batch on its way: one command for each bucket.
-struct Asked<'a> {
+struct BucketQuery<'a> {
     buckets: Buckets,
     wanted: &'a [OutPoint],
     /// Places of what is wanted, by ascending outpoint.
     places: Vec<usize>,
-    pipe: Pipe,
+    pipe: CommandPipe,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> BucketQuery<'a> {
     fn new(keys: &Keys, buckets: Buckets, wanted: &'a [OutPoint]) -> Self {
         let mut places: Vec<usize> = (0..wanted.len()).collect();
         places.sort_unstable_by_key(|place| wanted[*place]);
-        let mut asked = Self { buckets, wanted, places, pipe: Pipe::default() };
-        let mut pipe = Pipe::default();
+        let mut asked = Self { buckets, wanted, places, pipe: CommandPipe::default() };
+        let mut pipe = CommandPipe::default();
         for group in asked.groups() {
             let key = keys.coins(buckets.of(&wanted[group[0]].txid));
             pipe.begin(group.len() + 2);
@@ -184,10 +184,7 @@ impl<'a> Asked<'a> {
         answer: Value,
         coins: &mut [Option<CoinBytes>],
     ) -> Result<usize, StoreError> {
-        let strange = || StoreError::Io {
-            place: place.to_owned(),
-            error: "its answers are not those to what was asked".to_owned(),
-        };
+        let strange = || io_error(place, "its answers are not those to what was asked");
         let found = match answer {
             Value::Array(found) if found.len() == group.len() => found,
             _ => return Err(strange()),
@@ -204,6 +201,54 @@ impl<'a> Asked<'a> {
             }
         }
         Ok(bytes)
+    }
+}
+
+/// The names of one store.
+///
+/// A key is alone in its slot of the cluster, so what belongs together may lie on different servers,
+/// and no command is about two keys.
+#[derive(Debug, Clone)]
+pub(super) struct Keys(String);
+
+impl Keys {
+    pub(super) fn new(name: &str) -> Self {
+        Self(name.to_owned())
+    }
+
+    /// What the store is, and at which block: a string.
+    pub(super) fn record(&self) -> String {
+        format!("{}:record", self.0)
+    }
+
+    /// Who writes: a string that goes away by itself.
+    pub(super) fn lease(&self) -> String {
+        format!("{}:lease", self.0)
+    }
+
+    /// Tokens of flushes that were begun: a set.
+    pub(super) fn flushes(&self) -> String {
+        format!("{}:flushes", self.0)
+    }
+
+    /// A chunk of a flush: a string.
+    pub(super) fn chunk(&self, token: &RandomId, number: u32) -> String {
+        format!("{}:w:{token}:{number}", self.0)
+    }
+
+    /// A bucket of coins: a hash.
+    pub(super) fn coins(&self, bucket: u16) -> String {
+        format!("{}:c:{bucket:04x}", self.0)
+    }
+
+    /// A bucket of undo data: a hash.
+    pub(super) fn undo(&self, bucket: u8) -> String {
+        format!("{}:u:{bucket:02x}", self.0)
+    }
+
+    /// The blocks whose undo data is there: a hash.
+    pub(super) fn undo_blocks(&self) -> String {
+        format!("{}:undo", self.0)
     }
 }
 

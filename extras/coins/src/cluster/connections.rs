@@ -1,19 +1,21 @@
-//! [`Connections`]: to the servers, kept for the next call, and made anew where one fails.
+//! [`ClusterConnections`]: to the servers, kept for the next call, and made anew where one fails.
 //!
 //! A connection to the cluster that met an error may still have answers on their way, which would be
 //! taken for those to the next question: it is dropped, whatever the error was.
 //!
 //! A connection keeps as much memory as its longest answer took, for each server. So it is not kept
-//! after a long one, and what goes over much has connections [of its own](Connections::apart), which go
+//! after a long one, and what goes over much has connections [of its own](ClusterConnections::apart), which go
 //! with it.
 
 use super::ClusterOptions;
-use super::servers::{Reach, Servers, is_alone};
+use super::buckets::Keys;
+use super::servers::{ClusterAddress, Servers, is_alone};
+use crate::access::{WHOM_TO_TRUST, io_error, is_tls_error};
+use crate::idle_timeout;
 use crate::patience::Absence;
-use crate::place::ClusterPlace;
-use crate::{silence, trust};
+use crate::url::ClusterUrl;
 use apus_engine::utxo::StoreError;
-use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind, cmd};
+use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind, cmd};
 use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -31,27 +33,30 @@ const OPENING: Duration = Duration::from_secs(5);
 const LONG_ANSWER: usize = 128 << 10;
 
 /// See the module.
-pub(super) struct Connections {
-    reach: Reach,
+pub(super) struct ClusterConnections {
+    reach: ClusterAddress,
     idle: Mutex<Vec<Servers>>,
     place: String,
+    /// What the store's things are called there.
+    pub(super) keys: Keys,
     absence: Absence,
 }
 
-impl std::fmt::Debug for Connections {
+impl std::fmt::Debug for ClusterConnections {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connections").field("place", &self.place).finish_non_exhaustive()
+        f.debug_struct("ClusterConnections").field("place", &self.place).finish_non_exhaustive()
     }
 }
 
-impl Connections {
+impl ClusterConnections {
     /// Makes the first one.
-    pub(super) fn open(place: &ClusterPlace, options: &ClusterOptions) -> Result<Self, StoreError> {
+    pub(super) fn open(place: &ClusterUrl, options: &ClusterOptions) -> Result<Self, StoreError> {
         let absence = Absence::new(options.patience);
         let mut connections = Self {
-            reach: Reach::new(place, options.password.clone()),
+            reach: ClusterAddress::new(place, options.password.clone()),
             idle: Mutex::new(Vec::new()),
             place: place.to_string(),
+            keys: Keys::new(&place.name),
             absence: absence.at_most(OPENING),
         };
         connections.run(|_| Ok(()))?;
@@ -70,6 +75,7 @@ impl Connections {
             reach: self.reach.clone(),
             idle: Mutex::new(Vec::new()),
             place: self.place.clone(),
+            keys: self.keys.clone(),
             absence: self.absence.clone(),
         }
     }
@@ -82,6 +88,11 @@ impl Connections {
         self.run_measured(act, |_| 0)
     }
 
+    /// The same of one command, which is about one key.
+    pub(super) fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, StoreError> {
+        self.run(|to| to.ask(command))
+    }
+
     /// The same of something whose answer may be long: so many bytes, about.
     pub(super) fn run_measured<T>(
         &self,
@@ -90,7 +101,7 @@ impl Connections {
     ) -> Result<T, StoreError> {
         let mut patience = self.absence.patience();
         loop {
-            let listening = silence::within(patience.left().min(ANSWER));
+            let listening = idle_timeout::within(patience.left().min(ANSWER));
             let done = self.once_measured(&mut act, &bytes);
             let heard = listening.heard();
             drop(listening);
@@ -112,7 +123,7 @@ impl Connections {
         most: Duration,
         act: impl Fn(&mut Servers) -> RedisResult<T>,
     ) -> RedisResult<T> {
-        let _listening = silence::within(self.absence.once().min(most).min(ANSWER));
+        let _listening = idle_timeout::within(self.absence.once().min(most).min(ANSWER));
         self.once_measured(act, |_| 0)
     }
 
@@ -154,15 +165,15 @@ impl Connections {
         }
         match &wrong[..] {
             [] => Ok(()),
-            wrong => Err(StoreError::Io {
-                place: self.place.clone(),
-                error: format!(
+            wrong => Err(io_error(
+                &self.place,
+                format!(
                     "what was written would be forgotten when a server stops, or when its memory is full. Set by redis-cli \
                      CONFIG SET, and as lines of redis.conf: {}. (With appendfsync no a killed server forgets nothing, but a \
                      power cut may take some.)",
                     wrong.join("; ")
                 ),
-            }),
+            )),
         }
     }
 }
@@ -209,7 +220,7 @@ fn is_tls(error: &RedisError) -> bool {
     let Some(cause) = error.source() else { return false };
     // The client keeps what led to an error where it can be shared.
     let shared = cause.downcast_ref::<Arc<dyn Error + Send + Sync>>();
-    shared.map_or_else(|| trust::is_tls(cause), |cause| trust::is_tls(&**cause))
+    shared.map_or_else(|| is_tls_error(cause), |cause| is_tls_error(&**cause))
 }
 
 /// Whether a server wants another password.
@@ -230,13 +241,13 @@ fn failed(place: &str, error: &RedisError) -> StoreError {
         "its servers are no cluster: name one server alone, or make them one (cluster-enabled yes in each redis.conf, then \
          redis-cli --cluster create)"
     } else if is_tls(error) {
-        trust::WHOM_TO_TRUST
+        WHOM_TO_TRUST
     } else if error.is_io_error() {
         "see whether its servers run and can be reached from here"
     } else {
         "see what its servers' logs say"
     };
-    StoreError::Io { place: place.to_owned(), error: format!("{error}: {what}") }
+    io_error(place, format!("{error}: {what}"))
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! [`Lease`]: says that a writer is there, for as long as it renews it.
+//! [`ClusterLease`]: says that a writer is there, for as long as it renews it.
 //!
 //! It is for people: a second writer learns that there is one, and does no work in vain. What keeps the
 //! coins right where a lease failed is told in [`cluster`](super).
 
-use super::connections::Connections;
-use super::keys::Keys;
+use super::connections::ClusterConnections;
 use super::servers::Servers;
-use super::wal::Token;
+use crate::access::io_error;
+use crate::known::RandomId;
 use apus_engine::utxo::StoreError;
 use redis::{RedisResult, cmd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,10 +29,10 @@ if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) 
 return 0";
 
 /// What the writer and the thread that renews share.
-struct Shared {
-    connections: Arc<Connections>,
+struct LeaseState {
+    connections: Arc<ClusterConnections>,
     key: String,
-    token: Token,
+    token: RandomId,
     lasts: Duration,
     lost: AtomicBool,
     ended: Mutex<bool>,
@@ -40,23 +40,22 @@ struct Shared {
 }
 
 /// See the module. Given back as it is dropped.
-pub(super) struct Lease {
-    shared: Arc<Shared>,
+pub(super) struct ClusterLease {
+    shared: Arc<LeaseState>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Lease {
+impl ClusterLease {
     /// Takes it, after waiting as long as it may take for one to go that is not renewed any more.
     pub(super) fn take(
-        connections: &Arc<Connections>,
-        keys: &Keys,
+        connections: &Arc<ClusterConnections>,
         lasts: Duration,
     ) -> Result<Self, StoreError> {
         let place = || connections.place().to_owned();
-        let (token, started) = (Token::random(connections.place())?, Instant::now());
-        let shared = Arc::new(Shared {
+        let (token, started) = (RandomId::random(connections.place())?, Instant::now());
+        let shared = Arc::new(LeaseState {
             connections: Arc::clone(connections),
-            key: keys.lease(),
+            key: connections.keys.lease(),
             token,
             lasts,
             lost: AtomicBool::new(false),
@@ -72,9 +71,8 @@ impl Lease {
         }
         let renewing = Arc::clone(&shared);
         let thread = thread::Builder::new().name("coins-lease".to_owned());
-        let thread = thread.spawn(move || renewing.serve()).map_err(|error| StoreError::Io {
-            place: place(),
-            error: format!("cannot start a thread: {error}"),
+        let thread = thread.spawn(move || renewing.serve()).map_err(|error| {
+            io_error(connections.place(), format!("cannot start a thread: {error}"))
         })?;
         Ok(Self { shared, thread: Some(thread) })
     }
@@ -88,12 +86,12 @@ impl Lease {
     }
 }
 
-impl Shared {
+impl LeaseState {
     /// Whether it is this writer's for its time from now on.
     fn renew(&self, to: &mut Servers) -> RedisResult<bool> {
         let mut renew = cmd("EVAL");
         renew.arg(RENEW).arg(1).arg(&self.key).arg(&self.token.0);
-        let renewed: u8 = renew.arg(self.lasts.as_millis().max(1) as u64).query(to)?;
+        let renewed: u8 = to.ask(renew.arg(self.lasts.as_millis().max(1) as u64))?;
         Ok(renewed == 1)
     }
 
@@ -118,7 +116,7 @@ impl Shared {
     }
 }
 
-impl Drop for Lease {
+impl Drop for ClusterLease {
     fn drop(&mut self) {
         *self.shared.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.shared.end.notify_all();
@@ -130,7 +128,7 @@ impl Drop for Lease {
         let _ = self.shared.connections.once(self.shared.lasts, |to| {
             let mut give_back = cmd("EVAL");
             give_back.arg(GIVE_BACK).arg(1).arg(&self.shared.key).arg(&self.shared.token.0);
-            give_back.exec(to)
+            to.ask::<()>(&give_back)
         });
     }
 }

@@ -1,4 +1,4 @@
-//! [`Line`]: a connection to one server.
+//! [`ServerLine`]: a connection to one server.
 //!
 //! Answers are read here where they come in the clear (RESP, version 2, which a server speaks that was asked for no
 //! other). A block's coins are as many answers as there are coins, and to read one with the client library costs
@@ -7,8 +7,8 @@
 //!
 //! An answer is of bounded length, whatever a server says, and memory is taken for it as it comes.
 
-use crate::place::{Exposed, Password};
-use crate::silence;
+use crate::idle_timeout;
+use crate::url::{Password, PasswordExposed};
 use redis::io::tcp::TcpSettings;
 use redis::{
     Client, Connection, ConnectionAddr, ErrorKind, IntoConnectionInfo, RedisConnectionInfo,
@@ -38,12 +38,12 @@ const DEPTH_MAX: usize = 8;
 const AT_ONCE: usize = 64 << 10;
 
 /// See the module.
-pub(super) enum Line {
-    Clear(Box<Clear>),
+pub(super) enum ServerLine {
+    Clear(Box<ClearLine>),
     Tls(Box<Connection>),
 }
 
-impl Line {
+impl ServerLine {
     /// Connects to a server.
     pub(super) fn connect(
         (host, port): &(String, u16),
@@ -54,10 +54,10 @@ impl Line {
             true => Self::Tls(Box::new(library((host, *port), password)?)),
             false => {
                 let password = password.map(|password| reveal(password, host, tls)).transpose()?;
-                Self::Clear(Box::new(Clear::connect((host, *port), password)?))
+                Self::Clear(Box::new(ClearLine::connect((host, *port), password)?))
             }
         };
-        silence::heard();
+        idle_timeout::heard();
         Ok(line)
     }
 
@@ -66,13 +66,13 @@ impl Line {
         match self {
             Self::Clear(line) => line.send(packed)?,
             Self::Tls(connection) => {
-                let left = Some(silence::left()?);
+                let left = Some(idle_timeout::left()?);
                 connection.set_write_timeout(left)?;
                 connection.set_read_timeout(left)?;
                 connection.send_packed_command(packed)?;
             }
         }
-        silence::heard();
+        idle_timeout::heard();
         Ok(())
     }
 
@@ -84,9 +84,9 @@ impl Line {
         };
         match said.and_then(extract_error) {
             // The system says that it would have had to wait, which says little.
-            Err(error) if error.is_timeout() => Err(silence::timed_out().into()),
+            Err(error) if error.is_timeout() => Err(idle_timeout::timed_out().into()),
             said => {
-                silence::heard();
+                idle_timeout::heard();
                 said
             }
         }
@@ -105,7 +105,7 @@ fn extract_error(said: Value) -> RedisResult<Value> {
 
 /// A password for a server, whoever named that: one that others name may be any.
 fn reveal<'p>(password: &'p Password, host: &str, tls: bool) -> RedisResult<&'p str> {
-    let exposed = |error: Exposed| {
+    let exposed = |error: PasswordExposed| {
         (ErrorKind::InvalidClientConfig, "it is refused", error.to_string()).into()
     };
     password.reveal(host, tls).map_err(exposed)
@@ -124,19 +124,19 @@ fn library((host, port): (&str, u16), password: Option<&Password>) -> RedisResul
     let settings = TcpSettings::default().set_nodelay(true);
     let info = address.into_connection_info()?;
     let info = info.set_redis_settings(login).set_tcp_settings(settings);
-    Client::open(info)?.get_connection_with_timeout(CONNECT.min(silence::left()?))
+    Client::open(info)?.get_connection_with_timeout(CONNECT.min(idle_timeout::left()?))
 }
 
 /// A connection without TLS.
-pub(super) struct Clear {
-    answers: Answers<BufReader<TcpStream>>,
+pub(super) struct ClearLine {
+    answers: ServerAnswers<BufReader<TcpStream>>,
 }
 
-impl Clear {
+impl ClearLine {
     fn connect(address: (&str, u16), password: Option<&str>) -> RedisResult<Self> {
         let mut last = io::Error::new(IoKind::NotFound, "the server's name has no address");
         for address in address.to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, CONNECT.min(silence::left()?)) {
+            match TcpStream::connect_timeout(&address, CONNECT.min(idle_timeout::left()?)) {
                 Ok(stream) => return Self::greet(stream, password),
                 Err(error) => last = error,
             }
@@ -147,7 +147,8 @@ impl Clear {
     fn greet(stream: TcpStream, password: Option<&str>) -> RedisResult<Self> {
         // The end of what is sent has nothing to wait for.
         stream.set_nodelay(true)?;
-        let mut line = Self { answers: Answers::new(BufReader::with_capacity(READ_BYTES, stream)) };
+        let mut line =
+            Self { answers: ServerAnswers::new(BufReader::with_capacity(READ_BYTES, stream)) };
         if let Some(password) = password {
             line.send(&cmd("AUTH").arg(password).get_packed_command())?;
             line.answers.next().and_then(Value::extract_error).map_err(|error| {
@@ -162,7 +163,7 @@ impl Clear {
 
     fn send(&mut self, packed: &[u8]) -> io::Result<()> {
         let stream = self.answers.from.get_mut();
-        let left = Some(silence::left()?);
+        let left = Some(idle_timeout::left()?);
         stream.set_write_timeout(left)?;
         stream.set_read_timeout(left)?;
         stream.write_all(packed)
@@ -170,7 +171,7 @@ impl Clear {
 }
 
 /// The answers that bytes are.
-pub(crate) struct Answers<R> {
+pub(crate) struct ServerAnswers<R> {
     from: R,
     /// The last line that was read, without its end.
     line: Vec<u8>,
@@ -178,7 +179,7 @@ pub(crate) struct Answers<R> {
     left: u64,
 }
 
-impl<R: BufRead> Answers<R> {
+impl<R: BufRead> ServerAnswers<R> {
     pub(crate) fn new(from: R) -> Self {
         Self { from, line: Vec::new(), left: 0 }
     }
@@ -317,8 +318,8 @@ mod tests {
     }
 
     /// The answers that bytes are, read some bytes at a time.
-    fn read(bytes: &[u8], some: usize) -> Answers<BufReader<&[u8]>> {
-        Answers::new(BufReader::with_capacity(some, bytes))
+    fn read(bytes: &[u8], some: usize) -> ServerAnswers<BufReader<&[u8]>> {
+        ServerAnswers::new(BufReader::with_capacity(some, bytes))
     }
 
     proptest! {

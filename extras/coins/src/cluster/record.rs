@@ -1,8 +1,8 @@
-//! [`Record`]: what a store is, and at which block; one string, replaced as a whole.
+//! [`ClusterRecord`]: what a store is, and at which block; one string, replaced as a whole.
 
-use super::connections::Connections;
-use super::keys::Keys;
-use super::wal::Token;
+use super::connections::ClusterConnections;
+use crate::access::{damaged, io_error};
+use crate::known::RandomId;
 use apus_chain::{BlockHash, KnownBlock, Network};
 use apus_engine::utxo::StoreError;
 use apus_hash::sha256;
@@ -27,20 +27,20 @@ return 1";
 
 /// Chunks that are to be applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Pending {
-    pub(super) token: Token,
+pub(super) struct PendingFlush {
+    pub(super) token: RandomId,
     pub(super) chunks: u32,
 }
 
 /// See the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Record {
+pub(crate) struct ClusterRecord {
     pub(super) network: Network,
     pub(super) bucket_bits: u8,
     /// How many flushes and openings there were.
     pub(super) epoch: u64,
     pub(super) tip: Option<KnownBlock>,
-    pub(super) pending: Option<Pending>,
+    pub(super) pending: Option<PendingFlush>,
 }
 
 /// Why bytes are no record.
@@ -50,7 +50,7 @@ enum NoRecord {
     Newer(u32),
 }
 
-impl Record {
+impl ClusterRecord {
     fn to_bytes(self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         bytes.extend_from_slice(&FORMAT.to_le_bytes());
@@ -63,7 +63,7 @@ impl Record {
             bytes.extend_from_slice(&hash.0);
         }
         bytes.push(self.pending.is_some().into());
-        if let Some(Pending { token, chunks }) = self.pending {
+        if let Some(PendingFlush { token, chunks }) = self.pending {
             bytes.extend_from_slice(&token.0);
             bytes.extend_from_slice(&chunks.to_le_bytes());
         }
@@ -105,9 +105,10 @@ impl Record {
         };
         let pending = match take(rest)? {
             [0] => None,
-            [1] => {
-                Some(Pending { token: Token(take(rest)?), chunks: u32::from_le_bytes(take(rest)?) })
-            }
+            [1] => Some(PendingFlush {
+                token: RandomId(take(rest)?),
+                chunks: u32::from_le_bytes(take(rest)?),
+            }),
             _ => return None,
         };
         BUCKET_BITS.contains(&bucket_bits).then_some(Self {
@@ -121,20 +122,18 @@ impl Record {
 
     /// The record that is there, if one is. Refuses what is not ours, or of another chain.
     pub(super) fn read(
-        connections: &Connections,
-        keys: &Keys,
+        connections: &ClusterConnections,
         network: Network,
     ) -> Result<Option<Self>, StoreError> {
         let place = || connections.place().to_owned();
-        let bytes: Option<Vec<u8>> =
-            connections.run(|to| cmd("GET").arg(keys.record()).query(to))?;
+        let bytes: Option<Vec<u8>> = connections.ask(cmd("GET").arg(connections.keys.record()))?;
         let Some(bytes) = bytes else { return Ok(None) };
         let record = Self::from_bytes(&bytes).map_err(|error| match error {
             NoRecord::Newer(found) => StoreError::Newer { place: place(), found, known: FORMAT },
-            NoRecord::Torn => StoreError::Damaged {
-                place: place(),
-                what: format!("what is under {} is no record of a store", keys.record()),
-            },
+            NoRecord::Torn => damaged(
+                connections.place(),
+                format!("what is under {} is no record of a store", connections.keys.record()),
+            ),
         })?;
         if record.network != network {
             let (found, wanted) = (record.network, network);
@@ -145,24 +144,24 @@ impl Record {
 
     /// The record that is there, or a new one.
     pub(super) fn read_or_make(
-        connections: &Connections,
-        keys: &Keys,
+        connections: &ClusterConnections,
         network: Network,
         bucket_bits: u8,
     ) -> Result<Self, StoreError> {
-        if let Some(record) = Self::read(connections, keys, network)? {
+        if let Some(record) = Self::read(connections, network)? {
             return Ok(record);
         }
         let bucket_bits = bucket_bits.clamp(*BUCKET_BITS.start(), *BUCKET_BITS.end());
         let new = Self { network, bucket_bits, epoch: 0, tip: None, pending: None };
-        connections.run(|to| {
-            let mut set = cmd("SET");
-            set.arg(keys.record()).arg(new.to_bytes()).arg("NX").query::<Option<String>>(to)
-        })?;
+        let mut set = cmd("SET");
+        set.arg(connections.keys.record()).arg(new.to_bytes()).arg("NX");
+        connections.ask::<Option<String>>(&set)?;
         // Another may have been faster.
-        Self::read(connections, keys, network)?.ok_or_else(|| StoreError::Io {
-            place: connections.place().to_owned(),
-            error: "what was written a moment ago is not there: do its servers evict keys?".into(),
+        Self::read(connections, network)?.ok_or_else(|| {
+            io_error(
+                connections.place(),
+                "what was written a moment ago is not there: do its servers evict keys?",
+            )
         })
     }
 
@@ -170,17 +169,15 @@ impl Record {
     pub(super) fn replace_by(
         &self,
         next: &Self,
-        connections: &Connections,
-        keys: &Keys,
+        connections: &ClusterConnections,
     ) -> Result<(), StoreError> {
         let (before, after) = (self.to_bytes(), next.to_bytes());
-        let replaced = connections.run(|to| {
-            let mut replace = cmd("EVAL");
-            replace.arg(REPLACE).arg(1).arg(keys.record()).arg(&before).arg(&after);
-            replace.query::<u8>(to)
-        })?;
-        let place = || connections.place().to_owned();
-        if replaced == 1 { Ok(()) } else { Err(StoreError::InUse { place: place() }) }
+        let mut replace = cmd("EVAL");
+        replace.arg(REPLACE).arg(1).arg(connections.keys.record()).arg(&before).arg(&after);
+        match connections.ask(&replace)? {
+            1 => Ok(()),
+            _ => Err(StoreError::InUse { place: connections.place().to_owned() }),
+        }
     }
 
     /// Puts the same store in this record's place, with no flush to be brought to its end, in a form that no writer
@@ -188,13 +185,13 @@ impl Record {
     ///
     /// In between it names a flush without chunks, under a random token. Without it two that open the
     /// store at a time, the lease of one of which has failed, would put the same, and both succeed.
-    pub(super) fn claim(self, connections: &Connections, keys: &Keys) -> Result<Self, StoreError> {
-        let token = Token::random(connections.place())?;
-        let pending = Some(Pending { token, chunks: 0 });
+    pub(super) fn claim(self, connections: &ClusterConnections) -> Result<Self, StoreError> {
+        let token = RandomId::random(connections.place())?;
+        let pending = Some(PendingFlush { token, chunks: 0 });
         let claimed = Self { epoch: self.epoch + 1, pending, ..self };
-        self.replace_by(&claimed, connections, keys)?;
+        self.replace_by(&claimed, connections)?;
         let done = Self { pending: None, ..claimed };
-        claimed.replace_by(&done, connections, keys)?;
+        claimed.replace_by(&done, connections)?;
         Ok(done)
     }
 }
@@ -211,16 +208,17 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn record() -> impl Strategy<Value = Record> {
+    fn record() -> impl Strategy<Value = ClusterRecord> {
         let tip = proptest::option::of((any::<u32>(), any::<[u8; 32]>()));
         let pending = proptest::option::of((any::<[u8; 16]>(), any::<u32>()));
         (0..Network::ALL.len(), BUCKET_BITS, any::<u64>(), tip, pending).prop_map(
-            |(network, bucket_bits, epoch, tip, pending)| Record {
+            |(network, bucket_bits, epoch, tip, pending)| ClusterRecord {
                 network: Network::ALL[network],
                 bucket_bits,
                 epoch,
                 tip: tip.map(|(height, hash)| KnownBlock { height, hash: BlockHash(hash) }),
-                pending: pending.map(|(token, chunks)| Pending { token: Token(token), chunks }),
+                pending: pending
+                    .map(|(token, chunks)| PendingFlush { token: RandomId(token), chunks }),
             },
         )
     }
@@ -233,7 +231,7 @@ mod tests {
     proptest! {
         #[test]
         fn records_are_read_as_they_were_written(record in record()) {
-            prop_assert_eq!(Record::from_bytes(&record.to_bytes()), Ok(record));
+            prop_assert_eq!(ClusterRecord::from_bytes(&record.to_bytes()), Ok(record));
         }
 
         #[test]
@@ -242,14 +240,14 @@ mod tests {
             let at = at.index(bytes.len());
             let same = bytes[at] == to;
             bytes[at] = to;
-            prop_assert_eq!(Record::from_bytes(&bytes).is_ok(), same);
+            prop_assert_eq!(ClusterRecord::from_bytes(&bytes).is_ok(), same);
         }
 
         #[test]
         fn what_is_sealed_is_no_record_by_that(bytes in prop::collection::vec(any::<u8>(), 0..90)) {
             let ours = [&MAGIC[..], &FORMAT.to_le_bytes(), &bytes].concat();
             for bytes in [sealed(bytes), sealed(ours)] {
-                if let Ok(record) = Record::from_bytes(&bytes) {
+                if let Ok(record) = ClusterRecord::from_bytes(&bytes) {
                     prop_assert_eq!(record.to_bytes(), bytes);
                 }
             }
@@ -259,7 +257,7 @@ mod tests {
     #[test]
     fn a_later_format_is_named() {
         let bytes = sealed([&MAGIC[..], &7u32.to_le_bytes(), b"more"].concat());
-        assert_eq!(Record::from_bytes(&bytes), Err(NoRecord::Newer(7)));
-        assert_eq!(Record::from_bytes(b""), Err(NoRecord::Torn));
+        assert_eq!(ClusterRecord::from_bytes(&bytes), Err(NoRecord::Newer(7)));
+        assert_eq!(ClusterRecord::from_bytes(b""), Err(NoRecord::Torn));
     }
 }

@@ -1,9 +1,9 @@
 //! All coins in the order of their names.
 
 use super::buckets::{Buckets, EPOCH};
-use super::connections::Connections;
-use super::keys::Keys;
-use super::servers::Pipe;
+use super::connections::ClusterConnections;
+use super::servers::CommandPipe;
+use crate::access::damaged;
 use apus_chain::OutPoint;
 use apus_engine::utxo::StoreError;
 use redis::cmd;
@@ -17,19 +17,6 @@ const ENTRIES_MAX: usize = 4096;
 /// Buckets that are asked for their sizes together.
 const SIZES: usize = 1024;
 
-/// Why not all coins came.
-pub(super) enum ScanError {
-    Store(StoreError),
-    /// Something is there that no store wrote.
-    Strange(String),
-}
-
-impl From<StoreError> for ScanError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
-}
-
 /// Entries of a hash.
 pub(super) type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -38,18 +25,17 @@ type Each<'a> = dyn FnMut(&OutPoint, &[u8]) -> Result<(), StoreError> + 'a;
 
 /// Gives every coin to `each`, by ascending outpoint.
 pub(super) fn coins(
-    connections: &Connections,
-    keys: &Keys,
+    connections: &ClusterConnections,
     buckets: Buckets,
     each: &mut Each<'_>,
-) -> Result<(), ScanError> {
+) -> Result<(), StoreError> {
     let Range { start, end } = buckets.all();
     for first in (start..end).step_by(SIZES) {
         let some: Vec<u16> =
             (first..end.min(first + SIZES as u32)).map(|bucket| bucket as u16).collect();
-        let mut pipe = Pipe::default();
+        let mut pipe = CommandPipe::default();
         for bucket in &some {
-            let key = keys.coins(*bucket);
+            let key = connections.keys.coins(*bucket);
             pipe.add(key.as_bytes(), cmd("HLEN").arg(&key));
         }
         let sizes: Vec<usize> = connections.run(|to| to.answers(&pipe))?;
@@ -57,43 +43,40 @@ pub(super) fn coins(
         let mut entries = 0;
         for (bucket, size) in some.into_iter().zip(sizes) {
             if entries + size > ENTRIES_MAX {
-                small(connections, keys, buckets, &std::mem::take(&mut together), each)?;
+                small(connections, buckets, &std::mem::take(&mut together), each)?;
                 entries = 0;
             }
             if size > ENTRIES_MAX {
-                large(connections, keys, buckets, bucket, each)?;
+                large(connections, buckets, bucket, each)?;
             } else if size > 0 {
                 together.push(bucket);
                 entries += size;
             }
         }
-        small(connections, keys, buckets, &together, each)?;
+        small(connections, buckets, &together, each)?;
     }
     Ok(())
 }
 
 /// Several buckets with one way to the servers.
 fn small(
-    connections: &Connections,
-    keys: &Keys,
+    connections: &ClusterConnections,
     buckets: Buckets,
     some: &[u16],
     each: &mut Each<'_>,
-) -> Result<(), ScanError> {
+) -> Result<(), StoreError> {
     if some.is_empty() {
         return Ok(());
     }
-    let mut pipe = Pipe::default();
+    let mut pipe = CommandPipe::default();
     for bucket in some {
-        let key = keys.coins(*bucket);
+        let key = connections.keys.coins(*bucket);
         pipe.add(key.as_bytes(), cmd("HGETALL").arg(&key));
     }
     let found: Vec<Entries> = connections.run(|to| to.answers(&pipe))?;
     for (bucket, entries) in some.iter().zip(found) {
         let mut coins = BTreeMap::new();
-        for (field, value) in entries {
-            put(&mut coins, keys, buckets, *bucket, field, value)?;
-        }
+        put(&mut coins, (connections, buckets), *bucket, entries)?;
         coins.iter().try_for_each(|(outpoint, value)| each(outpoint, value))?;
     }
     Ok(())
@@ -101,23 +84,19 @@ fn small(
 
 /// One bucket, the lowest names first, in as many passes as it takes.
 fn large(
-    connections: &Connections,
-    keys: &Keys,
+    connections: &ClusterConnections,
     buckets: Buckets,
     bucket: u16,
     each: &mut Each<'_>,
-) -> Result<(), ScanError> {
+) -> Result<(), StoreError> {
     let mut after: Option<OutPoint> = None;
     loop {
         let (mut lowest, mut cursor) = (BTreeMap::new(), 0);
         loop {
-            let (next, entries): (u64, Entries) = connections.run(|to| {
-                let mut scan = cmd("HSCAN");
-                scan.arg(keys.coins(bucket)).arg(cursor).arg("COUNT").arg(1000).query(to)
-            })?;
-            for (field, value) in entries {
-                put(&mut lowest, keys, buckets, bucket, field, value)?;
-            }
+            let mut scan = cmd("HSCAN");
+            scan.arg(connections.keys.coins(bucket)).arg(cursor).arg("COUNT").arg(1000);
+            let (next, entries): (u64, Entries) = connections.ask(&scan)?;
+            put(&mut lowest, (connections, buckets), bucket, entries)?;
             // One that comes twice is there once.
             if let Some(after) = &after {
                 lowest.retain(|outpoint, _| outpoint > after);
@@ -136,19 +115,19 @@ fn large(
     }
 }
 
+/// Puts what a bucket has into the order of its coins.
 fn put(
     coins: &mut BTreeMap<OutPoint, Vec<u8>>,
-    keys: &Keys,
-    buckets: Buckets,
+    (connections, buckets): (&ClusterConnections, Buckets),
     bucket: u16,
-    field: Vec<u8>,
-    value: Vec<u8>,
-) -> Result<(), ScanError> {
-    if field == EPOCH {
-        return Ok(());
+    entries: Entries,
+) -> Result<(), StoreError> {
+    for (field, value) in entries.into_iter().filter(|(field, _)| field != EPOCH) {
+        let outpoint = buckets.outpoint(bucket, &field).ok_or_else(|| {
+            let what = format!("{} has an entry that is no coin's", connections.keys.coins(bucket));
+            damaged(connections.place(), what)
+        })?;
+        coins.insert(outpoint, value);
     }
-    let strange = || format!("{} has an entry that is no coin's", keys.coins(bucket));
-    let outpoint = buckets.outpoint(bucket, &field).ok_or_else(|| ScanError::Strange(strange()))?;
-    coins.insert(outpoint, value);
     Ok(())
 }

@@ -4,15 +4,15 @@
 //! The client library's own cluster connection takes the answers to a pipeline one by one, and listens for as
 //! long to each where a server is silent; so one with five hundred commands listens for hours. Here the first
 //! trouble ends a call, with an error that says whether to ask again, and the connections are made anew then,
-//! with what the servers say of the keys by that time. What is one server's is its [`Line`]'s.
+//! with what the servers say of the keys by that time. What is one server's is its [`ServerLine`]'s.
 //!
-//! For how long is listened is the caller's to say ([`silence`](crate::silence)).
+//! For how long is listened is the caller's to say ([`idle_timeout`](crate::idle_timeout)).
 
-use super::line::Line;
-use crate::place::{ClusterPlace, Password};
+use super::line::ServerLine;
+use crate::url::{ClusterUrl, Password};
 use redis::{
-    Cmd, ConnectionLike, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind,
-    Value, cmd, from_redis_value,
+    Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind, Value, cmd,
+    from_redis_value,
 };
 use std::collections::HashMap;
 
@@ -24,20 +24,20 @@ type Address = (String, u16);
 
 /// How servers are reached.
 #[derive(Debug, Clone)]
-pub(super) struct Reach {
+pub(super) struct ClusterAddress {
     tls: bool,
     password: Option<Password>,
     /// Some of the servers, by which the others are found.
     seeds: Vec<Address>,
 }
 
-impl Reach {
-    pub(super) fn new(place: &ClusterPlace, password: Option<Password>) -> Self {
+impl ClusterAddress {
+    pub(super) fn new(place: &ClusterUrl, password: Option<Password>) -> Self {
         Self { tls: place.tls, password, seeds: place.nodes.clone() }
     }
 
-    fn connect(&self, server: &Address) -> RedisResult<Line> {
-        Line::connect(server, self.tls, self.password.as_ref())
+    fn connect(&self, server: &Address) -> RedisResult<ServerLine> {
+        ServerLine::connect(server, self.tls, self.password.as_ref())
     }
 
     /// Connects to the first seed that knows the cluster. The others are connected to once they are needed.
@@ -46,13 +46,13 @@ impl Reach {
         for seed in &self.seeds {
             let map = self.connect(seed).and_then(|mut connection| {
                 let map = match ask(&mut connection, cmd("CLUSTER").arg("SLOTS")) {
-                    Err(error) if self.seeds.len() == 1 && is_alone(&error) => Map::alone(seed),
-                    said => Map::read(said?, &seed.0)?,
+                    Err(error) if self.seeds.len() == 1 && is_alone(&error) => SlotMap::alone(seed),
+                    said => SlotMap::read(said?, &seed.0)?,
                 };
                 Ok((map, connection))
             });
             match map {
-                Ok((Map { addresses, slots }, connection)) => {
+                Ok((SlotMap { addresses, slots }, connection)) => {
                     let mut connections: Vec<_> = addresses.iter().map(|_| None).collect();
                     if let Some(number) = addresses.iter().position(|address| address == seed) {
                         connections[number] = Some(connection);
@@ -67,7 +67,7 @@ impl Reach {
 }
 
 /// Which server has which slots.
-struct Map {
+struct SlotMap {
     addresses: Vec<Address>,
     /// By slot the number of its server; none for one that no server has.
     slots: Vec<Option<u16>>,
@@ -78,7 +78,7 @@ pub(super) fn is_alone(error: &RedisError) -> bool {
     error.to_string().contains("cluster support disabled")
 }
 
-impl Map {
+impl SlotMap {
     /// One server has all keys.
     fn alone(server: &Address) -> Self {
         Self { addresses: vec![server.clone()], slots: vec![Some(0); SLOTS] }
@@ -123,9 +123,9 @@ impl Map {
 /// See the module. After an error it is of no more use: answers may be on their way that belong to what was
 /// asked before.
 pub(super) struct Servers {
-    reach: Reach,
+    reach: ClusterAddress,
     addresses: Vec<Address>,
-    connections: Vec<Option<Line>>,
+    connections: Vec<Option<ServerLine>>,
     slots: Vec<Option<u16>>,
 }
 
@@ -145,8 +145,16 @@ impl Servers {
             .collect()
     }
 
+    /// The answer to one command, which is about one key.
+    pub(super) fn ask<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
+        let mut pipe = CommandPipe::default();
+        pipe.add(&key_of(command)?, command);
+        let mut answers = self.answers(&pipe)?;
+        answers.pop().ok_or_else(|| (ErrorKind::Client, "nothing was asked").into())
+    }
+
     /// Gives the commands of a pipe to their servers, all at once, and the answers in their order.
-    pub(super) fn answers<T: FromRedisValue>(&mut self, pipe: &Pipe) -> RedisResult<Vec<T>> {
+    pub(super) fn answers<T: FromRedisValue>(&mut self, pipe: &CommandPipe) -> RedisResult<Vec<T>> {
         self.send([pipe])?;
         let mut answers = Vec::with_capacity(pipe.len());
         self.receive(pipe, |answer| {
@@ -160,10 +168,10 @@ impl Servers {
     /// the pipes. Each server is written to once: that, and waking it, costs more than some hundred commands.
     pub(super) fn send<'a>(
         &mut self,
-        pipes: impl IntoIterator<Item = &'a Pipe>,
+        pipes: impl IntoIterator<Item = &'a CommandPipe>,
     ) -> RedisResult<()> {
         let mut parts: Vec<Vec<u8>> = vec![Vec::new(); self.addresses.len()];
-        for (slot, bytes) in pipes.into_iter().flat_map(Pipe::commands) {
+        for (slot, bytes) in pipes.into_iter().flat_map(CommandPipe::commands) {
             parts[self.server_of(slot)?].extend_from_slice(bytes);
         }
         for (number, said) in parts.iter().enumerate().filter(|(_, said)| !said.is_empty()) {
@@ -175,7 +183,7 @@ impl Servers {
     /// Hands the answers to the oldest pipe that was sent to `each`, in the order of its commands.
     pub(super) fn receive(
         &mut self,
-        pipe: &Pipe,
+        pipe: &CommandPipe,
         mut each: impl FnMut(Value) -> RedisResult<()>,
     ) -> RedisResult<()> {
         for (slot, bytes) in pipe.commands() {
@@ -195,7 +203,7 @@ impl Servers {
         server.map(usize::from).ok_or_else(|| (ErrorKind::Client, "no server has the key").into())
     }
 
-    fn connection(&mut self, number: usize) -> RedisResult<&mut Line> {
+    fn connection(&mut self, number: usize) -> RedisResult<&mut ServerLine> {
         let connection = match self.connections[number].take() {
             Some(connection) => connection,
             None => self.reach.connect(&self.addresses[number])?,
@@ -220,40 +228,9 @@ fn is_ask(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::Ask)
 }
 
-fn ask(line: &mut Line, command: &Cmd) -> RedisResult<Value> {
+fn ask(line: &mut ServerLine, command: &Cmd) -> RedisResult<Value> {
     line.send(&command.get_packed_command())?;
     line.receive()
-}
-
-/// Single commands, each of which is about one key.
-impl ConnectionLike for Servers {
-    fn req_command(&mut self, command: &Cmd) -> RedisResult<Value> {
-        let mut pipe = Pipe::default();
-        pipe.add(&key_of(command)?, command);
-        let mut answers = self.answers(&pipe)?;
-        answers.pop().ok_or_else(|| (ErrorKind::Client, "nothing was asked").into())
-    }
-
-    fn req_packed_command(&mut self, _: &[u8]) -> RedisResult<Value> {
-        Err((ErrorKind::Client, "the key of a packed command is not known").into())
-    }
-
-    fn req_packed_commands(&mut self, _: &[u8], _: usize, _: usize) -> RedisResult<Vec<Value>> {
-        Err((ErrorKind::Client, "the keys of packed commands are not known").into())
-    }
-
-    fn get_db(&self) -> i64 {
-        0
-    }
-
-    fn check_connection(&mut self) -> bool {
-        self.is_open()
-    }
-
-    fn is_open(&self) -> bool {
-        // One that failed is not kept.
-        true
-    }
 }
 
 /// The key of a command: after its name, or after a script and the number of its keys.
@@ -269,13 +246,13 @@ fn key_of(command: &Cmd) -> RedisResult<Vec<u8>> {
 
 /// Commands that go to all servers together, each about one key.
 #[derive(Default)]
-pub(super) struct Pipe {
+pub(super) struct CommandPipe {
     packed: Vec<u8>,
     /// The slot of each, and where it ends.
     ends: Vec<(u16, usize)>,
 }
 
-impl Pipe {
+impl CommandPipe {
     /// One more, about `key`.
     pub(super) fn add(&mut self, key: &[u8], command: &Cmd) {
         command.write_packed_command(&mut self.packed);
@@ -391,7 +368,7 @@ mod tests {
             range(100, 199, Value::Nil, 2),
             range(300, 16_383, text("a"), 1),
         ];
-        let map = Map::read(Value::Array(said), "here").unwrap();
+        let map = SlotMap::read(Value::Array(said), "here").unwrap();
         assert_eq!(map.addresses, [("a".to_owned(), 1), ("here".to_owned(), 2)]);
         let at = [0, 99, 100, 199, 200, 299, 300, 16_383].map(|slot| map.slots[slot]);
         assert_eq!(at, [Some(0), Some(0), Some(1), Some(1), None, None, Some(0), Some(0)]);
@@ -403,14 +380,14 @@ mod tests {
             vec![Value::Array(vec![Value::Int(0)])],
             vec![text("a")],
         ] {
-            assert!(Map::read(Value::Array(wrong.clone()), "here").is_err(), "{wrong:?}");
+            assert!(SlotMap::read(Value::Array(wrong.clone()), "here").is_err(), "{wrong:?}");
         }
     }
 
     #[test]
     fn a_server_that_others_name_gets_no_password_in_the_clear() {
         let place = "redis://127.0.0.1:1/x".parse().unwrap();
-        let reach = Reach::new(&place, Some(Password::new("secret")));
+        let reach = ClusterAddress::new(&place, Some(Password::new("secret")));
         let named = ("192.0.2.1".to_owned(), 1);
         let Err(error) = reach.connect(&named) else { panic!("it connects") };
         assert!(error.to_string().contains("--coins-private-line"), "{error}");
@@ -430,7 +407,7 @@ mod tests {
 
     #[test]
     fn commands_are_found_again_in_a_pipe() {
-        let mut pipe = Pipe::default();
+        let mut pipe = CommandPipe::default();
         for key in ["one", "another"] {
             pipe.add(key.as_bytes(), cmd("GET").arg(key));
         }

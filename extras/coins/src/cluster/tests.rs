@@ -43,7 +43,7 @@ fn options() -> ClusterOptions {
 }
 
 fn open(cluster: &RedisCluster, name: &str) -> ClusterStore {
-    let place: ClusterPlace = cluster.url(name).parse().unwrap();
+    let place: ClusterUrl = cluster.url(name).parse().unwrap();
     ClusterStore::open(&place, Network::Regtest, &options()).unwrap()
 }
 
@@ -89,9 +89,9 @@ enum Until {
 
 /// The steps of [`ClusterStore::write`], up to one.
 fn write_until(store: &ClusterStore, height: u32, until: Until) {
-    let (to, keys) = (&store.connections, &store.keys);
-    let token = Token::random(store.place()).unwrap();
-    wal::announce(to, keys, &token).unwrap();
+    let to = &store.connections;
+    let token = RandomId::random(store.place()).unwrap();
+    wal::announce(to, &token).unwrap();
     if until == Until::Announced {
         return;
     }
@@ -100,25 +100,25 @@ fn write_until(store: &ClusterStore, height: u32, until: Until) {
         return;
     }
     let before = store.record.get().unwrap();
-    let pending = Pending { token, chunks };
+    let pending = PendingFlush { token, chunks };
     let epoch = before.epoch + 1;
-    let next = Record { epoch, tip: Some(block(height)), pending: Some(pending), ..before };
-    before.replace_by(&next, to, keys).unwrap();
+    let next = ClusterRecord { epoch, tip: Some(block(height)), pending: Some(pending), ..before };
+    before.replace_by(&next, to).unwrap();
     if until == Until::HalfApplied {
         // Some of the names, some of which were there before and some not.
         let mut changes = Vec::new();
         let coins: Vec<_> = (0..20).map(|number| coin_at(number, height)).collect();
         for number in (0..20).step_by(2) {
             let coin = coins[usize::from(number)].as_ref().map(CoinBytes::as_bytes);
-            changes.push(Change::Coin(outpoint(number), coin));
+            changes.push(StoreChange::Coin(outpoint(number), coin));
         }
-        apply::apply(to, keys, store.buckets, epoch, &changes).unwrap();
+        apply::apply(to, store.buckets, epoch, &changes).unwrap();
     }
     if until >= Until::Applied {
-        apply::chunks(to, keys, store.buckets, epoch, &pending).unwrap();
+        apply::chunks(to, store.buckets, epoch, &pending).unwrap();
     }
     if until == Until::Done {
-        next.replace_by(&Record { pending: None, ..next }, to, keys).unwrap();
+        next.replace_by(&ClusterRecord { pending: None, ..next }, to).unwrap();
     }
 }
 
@@ -162,25 +162,25 @@ fn a_writer_that_was_replaced_changes_nothing(cluster: &RedisCluster) {
     let before = stale.record.get().unwrap();
     // It stops in the middle of applying; its lease goes, and another one goes on.
     write_until(&stale, 2, Until::HalfApplied);
-    let (to, keys) = (&stale.connections, &stale.keys);
-    let (_, pending) = match Record::read(to, keys, Network::Regtest).unwrap() {
-        Some(Record { epoch, pending: Some(pending), .. }) => (epoch, pending),
+    let to = &stale.connections;
+    let (_, pending) = match ClusterRecord::read(to, Network::Regtest).unwrap() {
+        Some(ClusterRecord { epoch, pending: Some(pending), .. }) => (epoch, pending),
         other => panic!("{other:?}"),
     };
     let chunk: Option<Vec<u8>> =
-        to.run(|to| redis::cmd("GET").arg(keys.chunk(&pending.token, 0)).query(to)).unwrap();
+        to.ask(redis::cmd("GET").arg(to.keys.chunk(&pending.token, 0))).unwrap();
     let chunk = chunk.unwrap();
-    to.run(|to| redis::cmd("DEL").arg(keys.lease()).exec(to)).unwrap();
+    to.ask::<()>(redis::cmd("DEL").arg(to.keys.lease())).unwrap();
     // It may be renewed once more, before the other one takes it.
     let other = open(cluster, "stale");
     with_flush(3, |flush| other.write(flush)).unwrap();
     expect(&other, 3);
 
     // It wakes up: it can neither record a flush nor apply one, though it still has its changes.
-    let next = Record { epoch: before.epoch + 1, tip: Some(block(9)), ..before };
-    assert!(matches!(before.replace_by(&next, to, keys), Err(StoreError::InUse { .. })));
+    let next = ClusterRecord { epoch: before.epoch + 1, tip: Some(block(9)), ..before };
+    assert!(matches!(before.replace_by(&next, to), Err(StoreError::InUse { .. })));
     let changes = wal::changes(&chunk).unwrap();
-    let late = apply::apply(to, keys, stale.buckets, before.epoch + 1, &changes);
+    let late = apply::apply(to, stale.buckets, before.epoch + 1, &changes);
     assert!(matches!(late, Err(StoreError::InUse { .. })));
     assert!(with_flush(2, |flush| stale.write(flush)).is_err());
     expect(&other, 3);
@@ -194,19 +194,19 @@ fn a_writer_that_was_replaced_changes_nothing(cluster: &RedisCluster) {
 fn a_writer_whose_store_was_opened_changes_nothing(cluster: &RedisCluster) {
     let stale = open(cluster, "opened");
     with_flush(1, |flush| stale.write(flush)).unwrap();
-    let (to, keys) = (&stale.connections, &stale.keys);
-    let away = || to.run(|to| redis::cmd("DEL").arg(keys.lease()).exec(to)).unwrap();
-    let token = Token::random(stale.place()).unwrap();
-    wal::announce(to, keys, &token).unwrap();
+    let to = &stale.connections;
+    let away = || to.ask::<()>(redis::cmd("DEL").arg(to.keys.lease())).unwrap();
+    let token = RandomId::random(stale.place()).unwrap();
+    wal::announce(to, &token).unwrap();
     let chunks = with_flush(2, |flush| stale.write_ahead(to, &token, flush)).unwrap();
     away();
     drop(open(cluster, "opened"));
     expect_clean(cluster, "opened");
 
     let before = stale.record.get().unwrap();
-    let pending = Some(Pending { token, chunks });
-    let next = Record { epoch: before.epoch + 1, tip: Some(block(2)), pending, ..before };
-    assert!(matches!(before.replace_by(&next, to, keys), Err(StoreError::InUse { .. })));
+    let pending = Some(PendingFlush { token, chunks });
+    let next = ClusterRecord { epoch: before.epoch + 1, tip: Some(block(2)), pending, ..before };
+    assert!(matches!(before.replace_by(&next, to), Err(StoreError::InUse { .. })));
     // Nor with a flush that it begins now, of which nothing stays.
     assert!(with_flush(2, |flush| stale.write(flush)).is_err());
     expect_clean(cluster, "opened");
@@ -221,11 +221,11 @@ fn a_writer_whose_store_was_opened_changes_nothing(cluster: &RedisCluster) {
 fn what_is_left_goes_whatever_was_removed_of_it(cluster: &RedisCluster) {
     let store = open(cluster, "left");
     with_flush(1, |flush| store.write(flush)).unwrap();
-    let (to, keys) = (&store.connections, &store.keys);
-    let token = Token::random(store.place()).unwrap();
-    wal::announce(to, keys, &token).unwrap();
+    let to = &store.connections;
+    let token = RandomId::random(store.place()).unwrap();
+    wal::announce(to, &token).unwrap();
     for number in [0, 1, 2, 999, 1000, 1003, 2999] {
-        wal::write(to, keys, &token, number, b"chunk").unwrap();
+        wal::write(to, &token, number, b"chunk").unwrap();
     }
     drop(store);
     expect(&open(cluster, "left"), 1);

@@ -1,10 +1,10 @@
 //! Undo data, in pieces: a block's may be some hundred megabytes, which are never held here a second time.
 
 use super::buckets::EPOCH;
-use super::connections::Connections;
-use super::keys::Keys;
+use super::connections::ClusterConnections;
 use super::scan::Entries;
-use super::wal::Change;
+use super::wal::StoreChange;
+use crate::access::damaged;
 use apus_chain::{BlockHash, Height, KnownBlock};
 use apus_engine::utxo::StoreError;
 use apus_engine::utxo::store::Flush;
@@ -16,12 +16,12 @@ const PIECE_BYTES: usize = 512 << 10;
 
 /// What of a block's undo data there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stored {
+pub(super) struct UndoSize {
     pub(super) height: Height,
     pub(super) pieces: u32,
 }
 
-impl Stored {
+impl UndoSize {
     pub(super) fn to_bytes(self) -> [u8; 8] {
         let mut bytes = [0; 8];
         bytes[..4].copy_from_slice(&self.height.to_le_bytes());
@@ -43,18 +43,16 @@ pub(super) fn field(block: &BlockHash, piece: u32) -> Vec<u8> {
 }
 
 /// The blocks whose undo data is there, and what of each.
-fn stored(
-    connections: &Connections,
-    keys: &Keys,
-) -> Result<BTreeMap<BlockHash, Stored>, StoreError> {
-    let entries: Entries =
-        connections.run(|to| cmd("HGETALL").arg(keys.undo_blocks()).query(to))?;
+fn stored(connections: &ClusterConnections) -> Result<BTreeMap<BlockHash, UndoSize>, StoreError> {
+    let entries: Entries = connections.ask(cmd("HGETALL").arg(connections.keys.undo_blocks()))?;
     let read = |(hash, stored): (Vec<u8>, Vec<u8>)| {
-        Some((BlockHash(hash.try_into().ok()?), Stored::from_bytes(&stored)?))
+        Some((BlockHash(hash.try_into().ok()?), UndoSize::from_bytes(&stored)?))
     };
-    let strange = || StoreError::Damaged {
-        place: connections.place().to_owned(),
-        what: format!("{} has an entry that is no block's", keys.undo_blocks()),
+    let strange = || {
+        damaged(
+            connections.place(),
+            format!("{} has an entry that is no block's", connections.keys.undo_blocks()),
+        )
     };
     let blocks = entries.into_iter().filter(|(hash, _)| hash != EPOCH);
     blocks.map(|entry| read(entry).ok_or_else(strange)).collect()
@@ -62,12 +60,11 @@ fn stored(
 
 /// Hands on what changes of undo data with a flush: what comes, and what goes because it is too old. By hashes.
 pub(super) fn changes(
-    connections: &Connections,
-    keys: &Keys,
+    connections: &ClusterConnections,
     flush: &Flush<'_>,
-    each: &mut dyn FnMut(Change<'_>) -> Result<(), StoreError>,
+    each: &mut dyn FnMut(StoreChange<'_>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
-    let before = stored(connections, keys)?;
+    let before = stored(connections)?;
     let mut blocks = BTreeMap::new();
     for (hash, stored) in &before {
         if stored.height < flush.undo_from {
@@ -83,35 +80,33 @@ pub(super) fn changes(
     for (hash, after) in blocks {
         let mut pieces = 0;
         for piece in after.into_iter().flat_map(|(_, bytes)| bytes.chunks(PIECE_BYTES)) {
-            each(Change::Piece(hash, pieces, Some(&piece)))?;
+            each(StoreChange::Piece(hash, pieces, Some(&piece)))?;
             pieces += 1;
         }
         let known = before.get(&hash).map_or(0, |before| before.pieces);
-        (pieces..known).try_for_each(|piece| each(Change::Piece(hash, piece, None)))?;
-        each(Change::Undo(hash, after.map(|(height, _)| Stored { height, pieces })))?;
+        (pieces..known).try_for_each(|piece| each(StoreChange::Piece(hash, piece, None)))?;
+        each(StoreChange::Undo(hash, after.map(|(height, _)| UndoSize { height, pieces })))?;
     }
     Ok(())
 }
 
 /// The undo data of a block.
 pub(super) fn read(
-    connections: &Connections,
-    keys: &Keys,
+    connections: &ClusterConnections,
     block: &BlockHash,
 ) -> Result<Option<Vec<u8>>, StoreError> {
-    let damaged = |what: &str| StoreError::Damaged {
-        place: connections.place().to_owned(),
-        what: format!("of the undo data of block {block} {what}"),
+    let wrong = |what: &str| {
+        damaged(connections.place(), format!("of the undo data of block {block} {what}"))
     };
     let get = |key: String, field: &[u8]| {
-        connections.run(|to| cmd("HGET").arg(&key).arg(field).query::<Option<Vec<u8>>>(to))
+        connections.ask::<Option<Vec<u8>>>(cmd("HGET").arg(&key).arg(field))
     };
-    let Some(stored) = get(keys.undo_blocks(), &block.0)? else { return Ok(None) };
-    let stored = Stored::from_bytes(&stored).ok_or_else(|| damaged("no size is known"))?;
+    let Some(stored) = get(connections.keys.undo_blocks(), &block.0)? else { return Ok(None) };
+    let stored = UndoSize::from_bytes(&stored).ok_or_else(|| wrong("no size is known"))?;
     let mut bytes = Vec::new();
     for piece in 0..stored.pieces {
-        let piece = get(keys.undo(block.0[0]), &field(block, piece))?;
-        bytes.extend_from_slice(&piece.ok_or_else(|| damaged("a piece is missing"))?);
+        let piece = get(connections.keys.undo(block.0[0]), &field(block, piece))?;
+        bytes.extend_from_slice(&piece.ok_or_else(|| wrong("a piece is missing"))?);
     }
     Ok(Some(bytes))
 }
@@ -122,9 +117,9 @@ mod tests {
 
     #[test]
     fn what_is_stored_of_a_block_is_read_as_it_was_written() {
-        let stored = Stored { height: 900_000, pieces: 300 };
-        assert_eq!(Stored::from_bytes(&stored.to_bytes()), Some(stored));
-        assert_eq!(Stored::from_bytes(&stored.to_bytes()[..7]), None);
+        let stored = UndoSize { height: 900_000, pieces: 300 };
+        assert_eq!(UndoSize::from_bytes(&stored.to_bytes()), Some(stored));
+        assert_eq!(UndoSize::from_bytes(&stored.to_bytes()[..7]), None);
         let names = [0, 1, 255, 256].map(|piece| field(&BlockHash([7; 32]), piece)[32..].to_vec());
         assert_eq!(names, [vec![], vec![1], vec![255], vec![1, 0]]);
     }

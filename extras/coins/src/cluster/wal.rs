@@ -4,16 +4,16 @@
 //! The names of a flush's chunks have a *token* in them that is random. So two writers that both
 //! believe to be the one never write under the same name, and the record names what is meant.
 
-use super::connections::Connections;
-use super::keys::Keys;
-use super::servers::Pipe;
-use super::undo::Stored;
-use crate::random::random;
+use super::buckets::Keys;
+use super::connections::ClusterConnections;
+use super::servers::CommandPipe;
+use super::undo::UndoSize;
+use crate::access::damaged;
+use crate::known::RandomId;
 use apus_chain::{BlockHash, OutPoint, Txid};
 use apus_engine::utxo::StoreError;
 use apus_hash::sha256;
 use redis::cmd;
-use std::fmt;
 use std::ops::Range;
 
 /// From this size on a chunk is closed, in bytes.
@@ -31,34 +31,18 @@ const PIECE_GONE: u8 = 4;
 const UNDO: u8 = 5;
 const UNDO_GONE: u8 = 6;
 
-/// The name of a flush.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Token(pub(super) [u8; 16]);
-
-impl Token {
-    pub(super) fn random(place: &str) -> Result<Self, StoreError> {
-        random(place).map(Self)
-    }
-}
-
-impl fmt::Display for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
 /// What is under a name afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change<'a> {
+pub(super) enum StoreChange<'a> {
     /// A coin in its stored form, or none.
     Coin(OutPoint, Option<&'a [u8]>),
     /// A piece of a block's undo data, or none.
     Piece(BlockHash, u32, Option<&'a [u8]>),
     /// What there is of a block's undo data, or nothing.
-    Undo(BlockHash, Option<Stored>),
+    Undo(BlockHash, Option<UndoSize>),
 }
 
-impl Change<'_> {
+impl StoreChange<'_> {
     fn write(&self, bytes: &mut Vec<u8>) {
         let value = |bytes: &mut Vec<u8>, value: &[u8]| {
             bytes.extend_from_slice(&(value.len() as u32).to_le_bytes());
@@ -93,7 +77,7 @@ impl Change<'_> {
 }
 
 /// The changes of a chunk, in their order; none where it is not what was written.
-pub(super) fn changes(chunk: &[u8]) -> Option<Vec<Change<'_>>> {
+pub(super) fn changes(chunk: &[u8]) -> Option<Vec<StoreChange<'_>>> {
     let (mut rest, digest) = chunk.split_last_chunk::<DIGEST_BYTES>()?;
     if sha256(rest)[..DIGEST_BYTES] != *digest {
         return None;
@@ -102,19 +86,19 @@ pub(super) fn changes(chunk: &[u8]) -> Option<Vec<Change<'_>>> {
     while let Some((kind, after)) = rest.split_first() {
         rest = after;
         changes.push(match *kind {
-            COIN => Change::Coin(outpoint(&mut rest)?, Some(value(&mut rest)?)),
-            SPENT => Change::Coin(outpoint(&mut rest)?, None),
+            COIN => StoreChange::Coin(outpoint(&mut rest)?, Some(value(&mut rest)?)),
+            SPENT => StoreChange::Coin(outpoint(&mut rest)?, None),
             PIECE | PIECE_GONE => {
                 let hash = BlockHash(take(&mut rest)?);
                 let piece = u32::from_le_bytes(take(&mut rest)?);
                 let data = if *kind == PIECE { Some(value(&mut rest)?) } else { None };
-                Change::Piece(hash, piece, data)
+                StoreChange::Piece(hash, piece, data)
             }
             UNDO => {
                 let hash = BlockHash(take(&mut rest)?);
-                Change::Undo(hash, Some(Stored::from_bytes(&take::<8>(&mut rest)?)?))
+                StoreChange::Undo(hash, Some(UndoSize::from_bytes(&take::<8>(&mut rest)?)?))
             }
-            UNDO_GONE => Change::Undo(BlockHash(take(&mut rest)?), None),
+            UNDO_GONE => StoreChange::Undo(BlockHash(take(&mut rest)?), None),
             _ => return None,
         });
     }
@@ -158,7 +142,7 @@ impl<W: FnMut(u32, &[u8]) -> Result<(), StoreError>> ChunkWriter<W> {
         Self { chunk: Vec::new(), number: 0, write }
     }
 
-    pub(super) fn put(&mut self, change: Change<'_>) -> Result<(), StoreError> {
+    pub(super) fn put(&mut self, change: StoreChange<'_>) -> Result<(), StoreError> {
         change.write(&mut self.chunk);
         if self.chunk.len() >= CHUNK_BYTES { self.close() } else { Ok(()) }
     }
@@ -183,40 +167,34 @@ impl<W: FnMut(u32, &[u8]) -> Result<(), StoreError>> ChunkWriter<W> {
 
 /// Says that there may be chunks under a token from now on.
 pub(super) fn announce(
-    connections: &Connections,
-    keys: &Keys,
-    token: &Token,
+    connections: &ClusterConnections,
+    token: &RandomId,
 ) -> Result<(), StoreError> {
-    connections.run(|to| cmd("SADD").arg(keys.flushes()).arg(&token.0).exec(to))
+    connections.ask(cmd("SADD").arg(connections.keys.flushes()).arg(&token.0))
 }
 
 /// Writes a chunk.
 pub(super) fn write(
-    connections: &Connections,
-    keys: &Keys,
-    token: &Token,
+    connections: &ClusterConnections,
+    token: &RandomId,
     number: u32,
     chunk: &[u8],
 ) -> Result<(), StoreError> {
-    connections.run(|to| cmd("SET").arg(keys.chunk(token, number)).arg(chunk).exec(to))
+    connections.ask(cmd("SET").arg(connections.keys.chunk(token, number)).arg(chunk))
 }
 
 /// Removes the chunks of a token, however many there are, and the token.
-pub(super) fn remove(
-    connections: &Connections,
-    keys: &Keys,
-    token: &Token,
-) -> Result<(), StoreError> {
-    let chunks = count(connections, keys, token)?;
-    remove_all(connections, keys, token, chunks)
+pub(super) fn remove(connections: &ClusterConnections, token: &RandomId) -> Result<(), StoreError> {
+    let chunks = count(connections, token)?;
+    remove_all(connections, token, chunks)
 }
 
 /// No chunk of a token has this number or a higher one. They are written upwards and removed downwards, some at a time,
 /// so where all of some that belong together are missing, none is further on.
-fn count(connections: &Connections, keys: &Keys, token: &Token) -> Result<u32, StoreError> {
+fn count(connections: &ClusterConnections, token: &RandomId) -> Result<u32, StoreError> {
     let mut from = 0;
     while from <= u32::MAX - REMOVED_AT_ONCE {
-        let pipe = of_each(keys, token, from..from + REMOVED_AT_ONCE, "EXISTS");
+        let pipe = of_each(&connections.keys, token, from..from + REMOVED_AT_ONCE, "EXISTS");
         let there = connections.run(|to| to.answers::<u64>(&pipe))?;
         if there.iter().all(|there| *there == 0) {
             break;
@@ -228,23 +206,26 @@ fn count(connections: &Connections, keys: &Keys, token: &Token) -> Result<u32, S
 
 /// Removes the first so many chunks of a token, which are all that there are, and the token.
 pub(super) fn remove_all(
-    connections: &Connections,
-    keys: &Keys,
-    token: &Token,
+    connections: &ClusterConnections,
+    token: &RandomId,
     chunks: u32,
 ) -> Result<(), StoreError> {
     for at in (0..chunks.div_ceil(REMOVED_AT_ONCE)).rev() {
         let from = at * REMOVED_AT_ONCE;
-        let pipe =
-            of_each(keys, token, from..chunks.min(from.saturating_add(REMOVED_AT_ONCE)), "DEL");
+        let pipe = of_each(
+            &connections.keys,
+            token,
+            from..chunks.min(from.saturating_add(REMOVED_AT_ONCE)),
+            "DEL",
+        );
         connections.run(|to| to.answers::<u64>(&pipe))?;
     }
-    connections.run(|to| cmd("SREM").arg(keys.flushes()).arg(&token.0).exec(to))
+    connections.ask(cmd("SREM").arg(connections.keys.flushes()).arg(&token.0))
 }
 
 /// A command about each of some chunks.
-fn of_each(keys: &Keys, token: &Token, numbers: Range<u32>, command: &str) -> Pipe {
-    let mut pipe = Pipe::default();
+fn of_each(keys: &Keys, token: &RandomId, numbers: Range<u32>, command: &str) -> CommandPipe {
+    let mut pipe = CommandPipe::default();
     for number in numbers {
         let key = keys.chunk(token, number);
         pipe.add(key.as_bytes(), cmd(command).arg(&key));
@@ -253,15 +234,16 @@ fn of_each(keys: &Keys, token: &Token, numbers: Range<u32>, command: &str) -> Pi
 }
 
 /// Removes what earlier writers left of flushes: no record names any of it.
-pub(super) fn remove_leftovers(connections: &Connections, keys: &Keys) -> Result<(), StoreError> {
-    let members: Vec<Vec<u8>> =
-        connections.run(|to| cmd("SMEMBERS").arg(keys.flushes()).query(to))?;
+pub(super) fn remove_leftovers(connections: &ClusterConnections) -> Result<(), StoreError> {
+    let members: Vec<Vec<u8>> = connections.ask(cmd("SMEMBERS").arg(connections.keys.flushes()))?;
     for member in members {
-        let token = member.try_into().map(Token).map_err(|_| StoreError::Damaged {
-            place: connections.place().to_owned(),
-            what: format!("{} has a member that is none of a store's", keys.flushes()),
+        let token = member.try_into().map(RandomId).map_err(|_| {
+            damaged(
+                connections.place(),
+                format!("{} has a member that is none of a store's", connections.keys.flushes()),
+            )
         })?;
-        remove(connections, keys, &token)?;
+        remove(connections, &token)?;
     }
     Ok(())
 }
@@ -276,20 +258,20 @@ mod tests {
     type Coin = ([u8; 32], u32, Option<Vec<u8>>);
     type Undo = ([u8; 32], Option<(u32, u32)>, Option<Vec<u8>>);
 
-    fn all<'a>(coins: &'a [Coin], undo: &'a [Undo]) -> Vec<Change<'a>> {
+    fn all<'a>(coins: &'a [Coin], undo: &'a [Undo]) -> Vec<StoreChange<'a>> {
         let coins = coins.iter().map(|(txid, vout, coin)| {
-            Change::Coin(OutPoint { txid: Txid(*txid), vout: *vout }, coin.as_deref())
+            StoreChange::Coin(OutPoint { txid: Txid(*txid), vout: *vout }, coin.as_deref())
         });
         let undo = undo.iter().flat_map(|(hash, stored, data)| {
             let hash = BlockHash(*hash);
-            let stored = stored.map(|(height, pieces)| Stored { height, pieces });
+            let stored = stored.map(|(height, pieces)| UndoSize { height, pieces });
             let piece = stored.map_or(7, |stored| stored.pieces);
-            [Change::Piece(hash, piece, data.as_deref()), Change::Undo(hash, stored)]
+            [StoreChange::Piece(hash, piece, data.as_deref()), StoreChange::Undo(hash, stored)]
         });
         coins.chain(undo).collect()
     }
 
-    fn chunks(changes: &[Change<'_>]) -> Vec<Vec<u8>> {
+    fn chunks(changes: &[StoreChange<'_>]) -> Vec<Vec<u8>> {
         let mut written = Vec::new();
         let mut chunks = ChunkWriter::new(|number, chunk: &[u8]| {
             assert_eq!(number as usize, written.len());

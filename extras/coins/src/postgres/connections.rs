@@ -1,13 +1,14 @@
-//! [`Connections`]: to the server, kept for the next call, and made anew where one fails.
+//! [`PostgresConnections`]: to the server, kept for the next call, and made anew where one fails.
 //!
 //! A connection that met any error is dropped: what it still has to say belongs to nothing that is
 //! asked later.
 
 use super::PostgresOptions;
-use super::line::{Encrypted, Plain};
-use crate::patience::{Absence, Patience};
-use crate::place::{Exposed, PostgresPlace};
-use crate::{silence, trust};
+use super::line::{PlainConnector, TlsConnector};
+use crate::access::{WHOM_TO_TRUST, io_error, is_tls_error};
+use crate::idle_timeout;
+use crate::patience::{Absence, RetryBudget};
+use crate::url::{PasswordExposed, PostgresUrl};
 use ::postgres::config::{SslMode, SslNegotiation, TargetSessionAttrs};
 use ::postgres::error::SqlState;
 use ::postgres::{Client, Config, Statement};
@@ -62,12 +63,12 @@ FROM unnest($1::bytea[]) WITH ORDINALITY AS wanted (outpoint, place)
 JOIN coins ON coins.outpoint = wanted.outpoint";
 
 /// A connection, and what was prepared on it.
-pub(super) struct Session {
+pub(super) struct PostgresSession {
     pub(super) client: Client,
     look_up: Option<Statement>,
 }
 
-impl Session {
+impl PostgresSession {
     /// The statement that looks coins up.
     pub(super) fn look_up(&mut self) -> Result<Statement, ::postgres::Error> {
         if self.look_up.is_none() {
@@ -78,19 +79,19 @@ impl Session {
 }
 
 /// See the module.
-pub(super) struct Connections {
+pub(super) struct PostgresConnections {
     config: Config,
-    tls: Option<Encrypted>,
-    idle: Mutex<Vec<Session>>,
+    tls: Option<TlsConnector>,
+    idle: Mutex<Vec<PostgresSession>>,
     place: String,
     schema: String,
     absence: Absence,
 }
 
-impl Connections {
+impl PostgresConnections {
     /// Makes the first one. For writers, `attrs` keeps from servers that cannot be written to.
     pub(super) fn open(
-        place: &PostgresPlace,
+        place: &PostgresUrl,
         options: &PostgresOptions,
         attrs: TargetSessionAttrs,
     ) -> Result<Self, StoreError> {
@@ -113,17 +114,14 @@ impl Connections {
         }
         if let Some(password) = &options.password {
             let password = password.reveal(&place.host, place.tls);
-            let failed = |error: Exposed| StoreError::Io {
-                place: place.to_string(),
-                error: error.to_string(),
-            };
+            let failed = |error: PasswordExposed| io_error(&place.to_string(), error.to_string());
             config.password(password.map_err(failed)?);
         }
         let name = place.to_string();
         let absence = Absence::new(options.patience);
         let encrypted = place.tls.then(|| {
             let server = (place.host.clone(), place.port);
-            Ok(Encrypted { tls: tls(&name)?, server, connect: CONNECT })
+            Ok(TlsConnector { tls: tls(&name)?, server, connect: CONNECT })
         });
         let mut connections = Self {
             config,
@@ -149,14 +147,14 @@ impl Connections {
     }
 
     /// For one call that makes its own tries.
-    pub(super) fn patience(&self) -> Patience<'_> {
+    pub(super) fn patience(&self) -> RetryBudget<'_> {
         self.absence.patience()
     }
 
     /// Does something that may be done twice, and does it again while the server is away.
     pub(super) fn run<T>(
         &self,
-        mut act: impl FnMut(&mut Session) -> Result<T, ::postgres::Error>,
+        mut act: impl FnMut(&mut PostgresSession) -> Result<T, ::postgres::Error>,
     ) -> Result<T, StoreError> {
         let mut patience = self.patience();
         loop {
@@ -175,7 +173,7 @@ impl Connections {
     /// the store's.
     pub(super) fn bear(
         &self,
-        patience: &mut Patience<'_>,
+        patience: &mut RetryBudget<'_>,
         heard: Instant,
         error: &::postgres::Error,
     ) -> Result<(), StoreError> {
@@ -191,7 +189,7 @@ impl Connections {
     /// Does something without a second try.
     fn once<T>(
         &self,
-        mut act: impl FnMut(&mut Session) -> Result<T, ::postgres::Error>,
+        mut act: impl FnMut(&mut PostgresSession) -> Result<T, ::postgres::Error>,
     ) -> Result<T, ::postgres::Error> {
         let kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut session = kept.map_or_else(|| self.connect(), Ok)?;
@@ -204,14 +202,14 @@ impl Connections {
     }
 
     /// A new connection.
-    pub(super) fn connect(&self) -> Result<Session, ::postgres::Error> {
+    pub(super) fn connect(&self) -> Result<PostgresSession, ::postgres::Error> {
         let mut client = match &self.tls {
             Some(tls) => self.config.connect(tls.clone())?,
-            None => self.config.connect(Plain)?,
+            None => self.config.connect(PlainConnector)?,
         };
         client.batch_execute(SESSION)?;
         client.batch_execute(&format!("SET search_path = \"{}\"", self.schema))?;
-        Ok(Session { client, look_up: None })
+        Ok(PostgresSession { client, look_up: None })
     }
 
     /// Refuses a server that leaves it to chance what of its data survives.
@@ -225,27 +223,27 @@ WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off' ORDER BY name";
         })?;
         match off.first() {
             None => Ok(()),
-            Some(name) => Err(StoreError::Io {
-                place: self.place.clone(),
-                error: format!(
+            Some(name) => Err(io_error(
+                &self.place,
+                format!(
                     "the server would forget coins, or have others instead, when its machine stops: set \
                      {name} to on"
                 ),
-            }),
+            )),
         }
     }
 }
 
 /// Does something that listens for so long. When the server was heard last.
 pub(super) fn listen<T>(limit: Duration, act: impl FnOnce() -> T) -> (T, Instant) {
-    let listening = silence::within(limit);
+    let listening = idle_timeout::within(limit);
     let done = act();
     (done, listening.heard())
 }
 
 /// With the certificates that the system trusts.
 fn tls(place: &str) -> Result<MakeRustlsConnect, StoreError> {
-    let failed = |error: String| StoreError::Io { place: place.to_owned(), error };
+    let failed = |error: String| io_error(place, error);
     let mut roots = rustls::RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
     roots.add_parsable_certificates(found.certs);
@@ -288,7 +286,7 @@ fn has_io_error(error: &::postgres::Error) -> bool {
 }
 
 fn is_tls(error: &::postgres::Error) -> bool {
-    causes(error).any(trust::is_tls)
+    causes(error).any(is_tls_error)
 }
 
 /// What led to an error.
@@ -322,11 +320,11 @@ pub(super) fn failed(place: &str, error: &::postgres::Error) -> StoreError {
     } else if is(&[SqlState::DISK_FULL, SqlState::OUT_OF_MEMORY]) {
         "make room on the server"
     } else if is_tls(error) {
-        trust::WHOM_TO_TRUST
+        WHOM_TO_TRUST
     } else if code.is_none() {
         "see whether its server runs and can be reached from here"
     } else {
         "see what its server's log says"
     };
-    StoreError::Io { place: place.to_owned(), error: format!("{said}: {what}") }
+    io_error(place, format!("{said}: {what}"))
 }

@@ -1,8 +1,9 @@
 //! A flush: one transaction, tried again as a whole where the server goes away in between.
 
-use super::connections::{Connections, Session, listen};
-use super::record::{Record, Writer};
+use super::connections::{PostgresConnections, PostgresSession, listen};
+use super::record::PostgresRecord;
 use super::{NAME_BYTES, name_of};
+use crate::known::RandomId;
 use ::postgres::Transaction;
 use ::postgres::binary_copy::BinaryCopyInWriter;
 use ::postgres::types::Type;
@@ -50,9 +51,9 @@ SELECT hash, min(height), string_agg(data, ''::bytea ORDER BY piece) FROM pg_tem
 ON CONFLICT (hash) DO UPDATE SET height = EXCLUDED.height, data = EXCLUDED.data";
 
 /// What became of a flush.
-pub(super) enum Flushed {
+pub(super) enum FlushOutcome {
     /// It happened.
-    Done(Record),
+    Done(PostgresRecord),
     /// It did not.
     Refused(StoreError),
     /// It did or it did not: the server went away.
@@ -60,14 +61,14 @@ pub(super) enum Flushed {
 }
 
 /// Why a try came to nothing.
-enum Failure {
+enum FlushFailure {
     /// The server, or the way to it.
     Server(::postgres::Error),
     /// What it says decides.
     Final(StoreError),
 }
 
-impl From<::postgres::Error> for Failure {
+impl From<::postgres::Error> for FlushFailure {
     fn from(error: ::postgres::Error) -> Self {
         Self::Server(error)
     }
@@ -75,12 +76,12 @@ impl From<::postgres::Error> for Failure {
 
 /// Writes a flush upon a record.
 pub(super) fn write(
-    connections: &Connections,
-    before: &Record,
-    writer: Writer,
+    connections: &PostgresConnections,
+    before: &PostgresRecord,
+    writer: RandomId,
     flush: &Flush<'_>,
-) -> Flushed {
-    let after = Record { epoch: before.epoch + 1, tip: Some(flush.tip) };
+) -> FlushOutcome {
+    let after = PostgresRecord { epoch: before.epoch + 1, tip: Some(flush.tip) };
     let mut patience = connections.patience();
     // Only the end of a transaction can come about and be told as an error.
     let mut may_have_ended = false;
@@ -92,14 +93,14 @@ pub(super) fn write(
         match tried {
             Ok(()) => {
                 patience.ends_well();
-                return Flushed::Done(after);
+                return FlushOutcome::Done(after);
             }
-            Err(Failure::Final(error)) => return Flushed::Refused(error),
-            Err(Failure::Server(error)) => {
+            Err(FlushFailure::Final(error)) => return FlushOutcome::Refused(error),
+            Err(FlushFailure::Server(error)) => {
                 if let Err(error) = connections.bear(&mut patience, heard, &error) {
                     return match may_have_ended {
-                        true => Flushed::Unknown(error),
-                        false => Flushed::Refused(error),
+                        true => FlushOutcome::Unknown(error),
+                        false => FlushOutcome::Refused(error),
                     };
                 }
             }
@@ -108,24 +109,24 @@ pub(super) fn write(
 }
 
 fn attempt(
-    connections: &Connections,
-    session: &mut Session,
-    (before, after): (&Record, &Record),
-    writer: Writer,
+    connections: &PostgresConnections,
+    session: &mut PostgresSession,
+    (before, after): (&PostgresRecord, &PostgresRecord),
+    writer: RandomId,
     flush: &Flush<'_>,
     may_have_ended: &mut bool,
-) -> Result<(), Failure> {
+) -> Result<(), FlushFailure> {
     let place = connections.place();
     for table in [CHANGES, PIECES] {
         session.client.batch_execute(table)?;
     }
     let mut transaction = session.client.transaction()?;
-    let there = Record::lock(&mut transaction, writer, place)??;
+    let there = PostgresRecord::lock(&mut transaction, writer, place)??;
     if *may_have_ended && there == Some(*after) {
         return Ok(());
     }
     if there != Some(*before) {
-        return Err(Failure::Final(StoreError::InUse { place: place.to_owned() }));
+        return Err(FlushFailure::Final(StoreError::InUse { place: place.to_owned() }));
     }
     *may_have_ended = false;
     match before.tip {
@@ -143,7 +144,7 @@ fn attempt(
 }
 
 /// Sends the undo data, and puts it where it belongs.
-fn put_undo(transaction: &mut Transaction<'_>, flush: &Flush<'_>) -> Result<(), Failure> {
+fn put_undo(transaction: &mut Transaction<'_>, flush: &Flush<'_>) -> Result<(), FlushFailure> {
     let mut kept = flush.undo.iter().filter(|undo| undo.block.height >= flush.undo_from).peekable();
     if kept.peek().is_none() {
         return Ok(());
@@ -164,7 +165,11 @@ fn put_undo(transaction: &mut Transaction<'_>, flush: &Flush<'_>) -> Result<(), 
 }
 
 /// Sends the coins that are to be there.
-fn fill(transaction: &mut Transaction<'_>, place: &str, flush: &Flush<'_>) -> Result<(), Failure> {
+fn fill(
+    transaction: &mut Transaction<'_>,
+    place: &str,
+    flush: &Flush<'_>,
+) -> Result<(), FlushFailure> {
     let columns = [Type::BYTEA, Type::BYTEA];
     let mut rows = BinaryCopyInWriter::new(transaction.copy_in(COPY_NEW)?, &columns);
     in_order(flush, place, &mut |outpoint, coin| match coin {
@@ -180,12 +185,12 @@ fn change(
     transaction: &mut Transaction<'_>,
     place: &str,
     flush: &Flush<'_>,
-) -> Result<(), Failure> {
+) -> Result<(), FlushFailure> {
     let statements = [PUT, REMOVE].map(|statement| transaction.prepare(statement));
     let [put, remove] = statements;
     let (put, remove) = (put?, remove?);
     let (mut part, mut bytes) = (Vec::new(), 0);
-    let mut make = |part: &[Changed]| -> Result<(), Failure> {
+    let mut make = |part: &[Changed]| -> Result<(), FlushFailure> {
         let columns = [Type::BYTEA, Type::BYTEA];
         let mut rows = BinaryCopyInWriter::new(transaction.copy_in(COPY_CHANGES)?, &columns);
         for (name, coin) in part {
@@ -214,10 +219,10 @@ fn change(
 type Changed = ([u8; NAME_BYTES], Option<CoinBytes>);
 
 /// Takes changes one by one.
-type EachRow<'a> = dyn FnMut(&OutPoint, Option<&CoinBytes>) -> Result<(), Failure> + 'a;
+type EachRow<'a> = dyn FnMut(&OutPoint, Option<&CoinBytes>) -> Result<(), FlushFailure> + 'a;
 
 /// Hands the changes on, which have to come in their order.
-fn in_order(flush: &Flush<'_>, place: &str, each: &mut EachRow<'_>) -> Result<(), Failure> {
+fn in_order(flush: &Flush<'_>, place: &str, each: &mut EachRow<'_>) -> Result<(), FlushFailure> {
     let (mut last, mut lost) = (None, None);
     let sent = flush.changes.for_each(&mut |outpoint, coin| {
         if last.replace(*outpoint).is_some_and(|last| last >= *outpoint) {
@@ -234,7 +239,7 @@ fn in_order(flush: &Flush<'_>, place: &str, each: &mut EachRow<'_>) -> Result<()
     }
 }
 
-impl From<StoreError> for Failure {
+impl From<StoreError> for FlushFailure {
     fn from(error: StoreError) -> Self {
         Self::Final(error)
     }

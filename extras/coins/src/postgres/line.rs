@@ -1,10 +1,10 @@
-//! [`Plain`] and [`Encrypted`]: what the client library connects through, so that no call listens to a silent
-//! server for longer than its caller wants ([`silence`]).
+//! [`PlainConnector`] and [`TlsConnector`]: what the client library connects through, so that no call listens to a silent
+//! server for longer than its caller wants ([`idle_timeout`]).
 //!
 //! The library listens for ever. It lets its user put something over the connection, which is meant for TLS;
 //! that is the place here, for connections without TLS too, which pass through as they are.
 
-use crate::silence;
+use crate::idle_timeout;
 use ::postgres::Socket;
 use ::postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use std::error::Error;
@@ -20,36 +20,36 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// A connection whose silence is noticed while something is read from it, which is all the time that a call
 /// is under way.
-pub(super) struct Heard<S> {
+pub(super) struct TimedStream<S> {
     stream: S,
     alarm: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Heard<S> {
+impl<S> TimedStream<S> {
     fn new(stream: S) -> Self {
         Self { stream, alarm: None }
     }
 
     /// Nothing was said: an error once it has been long enough.
     fn poll_silence(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let until = silence::until().into();
+        let until = idle_timeout::until().into();
         let alarm = self.alarm.get_or_insert_with(|| Box::pin(sleep_until(until)));
         if alarm.deadline() != until {
             alarm.as_mut().reset(until);
         }
         ready!(alarm.as_mut().poll(context));
-        Poll::Ready(Err(silence::timed_out()))
+        Poll::Ready(Err(idle_timeout::timed_out()))
     }
 }
 
 fn note<T>(done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
     if done.is_ready() {
-        silence::heard();
+        idle_timeout::heard();
     }
     done
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -62,7 +62,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Heard<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -80,7 +80,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Heard<S> {
     }
 }
 
-impl TlsStream for Heard<Socket> {
+impl TlsStream for TimedStream<Socket> {
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
     }
@@ -89,10 +89,10 @@ impl TlsStream for Heard<Socket> {
 /// Without TLS. The library takes it for one that needs no word before, so it goes with
 /// [`SslNegotiation::Direct`](::postgres::config::SslNegotiation).
 #[derive(Clone, Copy)]
-pub(super) struct Plain;
+pub(super) struct PlainConnector;
 
-impl MakeTlsConnect<Socket> for Plain {
-    type Stream = Heard<Socket>;
+impl MakeTlsConnect<Socket> for PlainConnector {
+    type Stream = TimedStream<Socket>;
     type TlsConnect = Self;
     type Error = io::Error;
 
@@ -101,50 +101,50 @@ impl MakeTlsConnect<Socket> for Plain {
     }
 }
 
-impl TlsConnect<Socket> for Plain {
-    type Stream = Heard<Socket>;
+impl TlsConnect<Socket> for PlainConnector {
+    type Stream = TimedStream<Socket>;
     type Error = io::Error;
-    type Future = Ready<io::Result<Heard<Socket>>>;
+    type Future = Ready<io::Result<TimedStream<Socket>>>;
 
     fn connect(self, socket: Socket) -> Self::Future {
-        ready(Ok(Heard::new(socket)))
+        ready(Ok(TimedStream::new(socket)))
     }
 }
 
 /// With TLS, which is the other library's.
 #[derive(Clone)]
-pub(super) struct Encrypted {
+pub(super) struct TlsConnector {
     pub(super) tls: MakeRustlsConnect,
     pub(super) server: (String, u16),
     /// How long the server may take to accept a connection.
     pub(super) connect: Duration,
 }
 
-type Rustls = <MakeRustlsConnect as MakeTlsConnect<Heard<Socket>>>::TlsConnect;
+type Rustls = <MakeRustlsConnect as MakeTlsConnect<TimedStream<Socket>>>::TlsConnect;
 
 /// How it is begun for one connection.
-pub(super) struct Encrypting(Rustls);
+pub(super) struct TlsHandshake(Rustls);
 
-impl MakeTlsConnect<Socket> for Encrypted {
-    type Stream = <Rustls as TlsConnect<Heard<Socket>>>::Stream;
-    type TlsConnect = Encrypting;
+impl MakeTlsConnect<Socket> for TlsConnector {
+    type Stream = <Rustls as TlsConnect<TimedStream<Socket>>>::Stream;
+    type TlsConnect = TlsHandshake;
     type Error = Box<dyn Error + Send + Sync>;
 
-    fn make_tls_connect(&mut self, domain: &str) -> Result<Encrypting, Self::Error> {
+    fn make_tls_connect(&mut self, domain: &str) -> Result<TlsHandshake, Self::Error> {
         let (host, port) = &self.server;
         expect_answer(host, *port, self.connect)?;
-        let made = MakeTlsConnect::<Heard<Socket>>::make_tls_connect(&mut self.tls, domain);
-        Ok(Encrypting(made?))
+        let made = MakeTlsConnect::<TimedStream<Socket>>::make_tls_connect(&mut self.tls, domain);
+        Ok(TlsHandshake(made?))
     }
 }
 
-impl TlsConnect<Socket> for Encrypting {
-    type Stream = <Rustls as TlsConnect<Heard<Socket>>>::Stream;
-    type Error = <Rustls as TlsConnect<Heard<Socket>>>::Error;
-    type Future = <Rustls as TlsConnect<Heard<Socket>>>::Future;
+impl TlsConnect<Socket> for TlsHandshake {
+    type Stream = <Rustls as TlsConnect<TimedStream<Socket>>>::Stream;
+    type Error = <Rustls as TlsConnect<TimedStream<Socket>>>::Error;
+    type Future = <Rustls as TlsConnect<TimedStream<Socket>>>::Future;
 
     fn connect(self, socket: Socket) -> Self::Future {
-        self.0.connect(Heard::new(socket))
+        self.0.connect(TimedStream::new(socket))
     }
 }
 
@@ -155,19 +155,20 @@ fn expect_answer(host: &str, port: u16, connect: Duration) -> io::Result<()> {
     const ASK: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the server's name has no address");
     for address in (host, port).to_socket_addrs()? {
-        let answer = TcpStream::connect_timeout(&address, connect.min(silence::left()?)).and_then(
-            |mut stream| {
-                stream.set_read_timeout(Some(silence::left()?))?;
+        let answer = TcpStream::connect_timeout(&address, connect.min(idle_timeout::left()?))
+            .and_then(|mut stream| {
+                stream.set_read_timeout(Some(idle_timeout::left()?))?;
                 stream.write_all(&ASK)?;
                 stream.read_exact(&mut [0])
-            },
-        );
+            });
         match answer {
             Ok(()) => {
-                silence::heard();
+                idle_timeout::heard();
                 return Ok(());
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => last = silence::timed_out(),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                last = idle_timeout::timed_out()
+            }
             Err(error) => last = error,
         }
     }
@@ -185,7 +186,7 @@ mod tests {
         // Its system takes connections that it does not.
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let (port, started) = (server.local_addr().unwrap().port(), Instant::now());
-        let _listening = silence::within(Duration::from_millis(50));
+        let _listening = idle_timeout::within(Duration::from_millis(50));
         let error = expect_answer("127.0.0.1", port, Duration::from_secs(9)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(started.elapsed() < Duration::from_secs(9));

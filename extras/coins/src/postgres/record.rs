@@ -1,7 +1,8 @@
-//! [`Record`]: what a store is, and at which block; the one row of a table.
+//! [`PostgresRecord`]: what a store is, and at which block; the one row of a table.
 
-use super::connections::{Connections, Session};
-use crate::random::random;
+use super::connections::{PostgresConnections, PostgresSession};
+use crate::access::damaged;
+use crate::known::RandomId;
 use ::postgres::Row;
 use ::postgres::error::SqlState;
 use apus_chain::{BlockHash, KnownBlock, Network};
@@ -12,46 +13,38 @@ const FORMAT: i32 = 1;
 /// Parts that the table of coins may have.
 const PARTITIONS: std::ops::RangeInclusive<u16> = 1..=256;
 
-/// The number of who writes. That of another is another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Writer(pub(super) [u8; 16]);
-
-impl Writer {
-    pub(super) fn random(place: &str) -> Result<Self, StoreError> {
-        random(place).map(Self)
-    }
-}
-
 /// See the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Record {
+pub(super) struct PostgresRecord {
     /// How many flushes there were.
     pub(super) epoch: i64,
     pub(super) tip: Option<KnownBlock>,
 }
 
-/// A row as the server has it, with what only the database's own types say of it.
-struct Found<'a> {
-    network: &'a [u8],
+/// What the columns of a row say; none where no store wrote it.
+fn parse(
+    network: &[u8],
     epoch: i64,
     height: Option<i64>,
-    hash: Option<&'a [u8]>,
+    hash: Option<&[u8]>,
+) -> Option<(Network, PostgresRecord)> {
+    let network = Network::from_magic(network.try_into().ok()?)?;
+    let tip = match (height, hash) {
+        (None, None) => None,
+        (Some(height), Some(hash)) => Some(KnownBlock {
+            height: height.try_into().ok()?,
+            hash: BlockHash(hash.try_into().ok()?),
+        }),
+        _ => return None,
+    };
+    (epoch >= 0).then_some((network, PostgresRecord { epoch, tip }))
 }
 
-impl Found<'_> {
-    /// What it says; none where no store wrote it.
-    fn record(&self) -> Option<(Network, Record)> {
-        let network = Network::from_magic(self.network.try_into().ok()?)?;
-        let tip = match (self.height, self.hash) {
-            (None, None) => None,
-            (Some(height), Some(hash)) => Some(KnownBlock {
-                height: height.try_into().ok()?,
-                hash: BlockHash(hash.try_into().ok()?),
-            }),
-            _ => return None,
-        };
-        (self.epoch >= 0).then_some((network, Record { epoch: self.epoch, tip }))
-    }
+/// The same of a row as the server has it.
+fn found(row: Option<&Row>) -> Option<(Network, PostgresRecord)> {
+    let row = row?;
+    let (network, epoch) = (row.try_get("network").ok()?, row.try_get("epoch").ok()?);
+    parse(network, epoch, row.try_get("height").ok()?, row.try_get("hash").ok()?)
 }
 
 /// Whether an error says that there is nothing yet.
@@ -73,10 +66,10 @@ fn is_strange(error: &::postgres::Error) -> bool {
         || error.code().is_none() && !error.is_closed()
 }
 
-impl Record {
+impl PostgresRecord {
     /// The record that is there, if one is. Refuses what is not ours, or of another chain.
     pub(super) fn read(
-        connections: &Connections,
+        connections: &PostgresConnections,
         network: Network,
     ) -> Result<Option<Self>, StoreError> {
         let format = connections.run(|session| {
@@ -106,7 +99,7 @@ impl Record {
             let columns = "SELECT network, epoch, height, hash FROM record";
             session.client.query_opt(columns, &[])
         })?;
-        let read = row.as_ref().and_then(found).and_then(|found| found.record());
+        let read = found(row.as_ref());
         let (found, record) = read.ok_or_else(strange)?;
         if found != network {
             return Err(StoreError::OtherNetwork { place: place(), found, wanted: network });
@@ -116,9 +109,9 @@ impl Record {
 
     /// The record that is there, or that of a new store, with `writer` as the one who writes from now on.
     pub(super) fn take_or_make(
-        connections: &Connections,
+        connections: &PostgresConnections,
         network: Network,
-        writer: Writer,
+        writer: RandomId,
         partitions: u16,
     ) -> Result<Self, StoreError> {
         let partitions = partitions.clamp(*PARTITIONS.start(), *PARTITIONS.end());
@@ -148,8 +141,8 @@ impl Record {
     ) -> Result<Result<Self, StoreError>, ::postgres::Error> {
         let columns = "SELECT network, epoch, height, hash FROM record";
         let row = transaction.query_opt(columns, &[])?;
-        let record = row.as_ref().and_then(found).and_then(|found| found.record());
-        let strange = || StoreError::Damaged { place: place.to_owned(), what: STRANGE.to_owned() };
+        let record = found(row.as_ref());
+        let strange = || damaged(place, STRANGE);
         Ok(record.map(|(_, record)| record).ok_or_else(strange))
     }
 
@@ -157,16 +150,16 @@ impl Record {
     /// writer has it.
     pub(super) fn lock(
         transaction: &mut ::postgres::Transaction<'_>,
-        writer: Writer,
+        writer: RandomId,
         place: &str,
     ) -> Result<Result<Option<Self>, StoreError>, ::postgres::Error> {
         let said = transaction
             .query_opt("SELECT network, epoch, height, hash, writer FROM record FOR UPDATE", &[])?;
-        let strange = || StoreError::Damaged { place: place.to_owned(), what: STRANGE.to_owned() };
+        let strange = || damaged(place, STRANGE);
         let ours = said.as_ref().is_some_and(|row| {
             row.try_get::<_, &[u8]>("writer").is_ok_and(|there| there == writer.0)
         });
-        let record = said.as_ref().and_then(found).and_then(|found| found.record());
+        let record = found(said.as_ref());
         Ok(record.map(|(_, record)| ours.then_some(record)).ok_or_else(strange))
     }
 
@@ -186,25 +179,16 @@ impl Record {
 
 const STRANGE: &str = "its table record has no row of a store";
 
-fn strange(connections: &Connections) -> StoreError {
-    StoreError::Damaged {
-        place: connections.place().to_owned(),
-        what: format!("what the schema {} has is no store's", connections.schema()),
-    }
-}
-
-fn found(row: &Row) -> Option<Found<'_>> {
-    Some(Found {
-        network: row.try_get("network").ok()?,
-        epoch: row.try_get("epoch").ok()?,
-        height: row.try_get("height").ok()?,
-        hash: row.try_get("hash").ok()?,
-    })
+fn strange(connections: &PostgresConnections) -> StoreError {
+    damaged(
+        connections.place(),
+        format!("what the schema {} has is no store's", connections.schema()),
+    )
 }
 
 /// Makes the tables, all of them or none.
 fn make(
-    session: &mut Session,
+    session: &mut PostgresSession,
     schema: &str,
     network: Network,
     partitions: u16,
@@ -247,22 +231,22 @@ mod tests {
     #[test]
     fn what_no_store_wrote_is_no_record() {
         let magic = Network::Regtest.magic();
-        let good = || Found { network: &magic, epoch: 3, height: Some(7), hash: Some(&[5; 32]) };
+        let (height, hash) = (Some(7), Some(&[5; 32][..]));
         let tip = Some(KnownBlock { height: 7, hash: BlockHash([5; 32]) });
-        assert_eq!(good().record(), Some((Network::Regtest, Record { epoch: 3, tip })));
-        let new = Found { height: None, hash: None, ..good() };
-        assert_eq!(new.record(), Some((Network::Regtest, Record { epoch: 3, tip: None })));
+        let is = |tip| Some((Network::Regtest, PostgresRecord { epoch: 3, tip }));
+        assert_eq!(parse(&magic, 3, height, hash), is(tip));
+        assert_eq!(parse(&magic, 3, None, None), is(None));
         for bad in [
-            Found { network: &[1, 2, 3, 4], ..good() },
-            Found { network: &magic[..3], ..good() },
-            Found { epoch: -1, ..good() },
-            Found { height: None, ..good() },
-            Found { hash: None, ..good() },
-            Found { hash: Some(&[5; 31]), ..good() },
-            Found { height: Some(-1), ..good() },
-            Found { height: Some(1 << 32), ..good() },
+            parse(&[1, 2, 3, 4], 3, height, hash),
+            parse(&magic[..3], 3, height, hash),
+            parse(&magic, -1, height, hash),
+            parse(&magic, 3, None, hash),
+            parse(&magic, 3, height, None),
+            parse(&magic, 3, height, Some(&[5; 31])),
+            parse(&magic, 3, Some(-1), hash),
+            parse(&magic, 3, Some(1 << 32), hash),
         ] {
-            assert_eq!(bad.record(), None);
+            assert_eq!(bad, None);
         }
     }
 }

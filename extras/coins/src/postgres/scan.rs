@@ -1,13 +1,16 @@
 //! Look-ups, all coins in the order of their names, and undo data.
 
-use super::connections::{Connections, failed, listen};
-use super::{NAME_BYTES, name_of, outpoint_of};
-use crate::silence;
-use ::postgres::RowIter;
+use super::connections::{PostgresConnections, failed, listen};
+use super::record::PostgresRecord;
+use super::{NAME_BYTES, PostgresOptions, PostgresUrl, name_of, outpoint_of};
+use crate::access::{CoinsAtTip, READ_AT_ONCE, damaged, no_store};
+use crate::idle_timeout;
 use ::postgres::binary_copy::{BinaryCopyOutIter, BinaryCopyOutRow};
+use ::postgres::config::TargetSessionAttrs;
 use ::postgres::fallible_iterator::FallibleIterator;
 use ::postgres::types::Type;
-use apus_chain::{BlockHash, OutPoint};
+use ::postgres::{IsolationLevel, RowIter};
+use apus_chain::{BlockHash, Network, OutPoint};
 use apus_engine::utxo::store::EachCoin;
 use apus_engine::utxo::{CoinBytes, StoreError};
 use std::time::Duration;
@@ -17,7 +20,7 @@ const SORTING: Duration = Duration::from_secs(30 * 60);
 
 /// Looks coins up, in one statement. Gives them in the order of `wanted`.
 pub(super) fn look_up(
-    connections: &Connections,
+    connections: &PostgresConnections,
     wanted: &[OutPoint],
 ) -> Result<Vec<Option<CoinBytes>>, StoreError> {
     if wanted.is_empty() {
@@ -39,7 +42,7 @@ pub(super) fn names_of(wanted: &[OutPoint]) -> Vec<[u8; NAME_BYTES]> {
 
 /// Takes the answers to a look-up.
 pub(super) fn take_rows(
-    connections: &Connections,
+    connections: &PostgresConnections,
     mut rows: RowIter<'_>,
     wanted: &[OutPoint],
 ) -> Result<Result<Vec<Option<CoinBytes>>, StoreError>, ::postgres::Error> {
@@ -49,7 +52,10 @@ pub(super) fn take_rows(
         // Places are counted from 1.
         let place = usize::try_from(place - 1).ok().filter(|place| *place < wanted.len());
         let Some(place) = place else {
-            return Ok(Err(strange(connections, "its answers are not those to what was asked")));
+            return Ok(Err(damaged(
+                connections.place(),
+                "its answers are not those to what was asked",
+            )));
         };
         match coin(connections, wanted[place], bytes) {
             Ok(coin) => coins[place] = Some(coin),
@@ -60,7 +66,7 @@ pub(super) fn take_rows(
 }
 
 fn coin(
-    connections: &Connections,
+    connections: &PostgresConnections,
     outpoint: OutPoint,
     bytes: &[u8],
 ) -> Result<CoinBytes, StoreError> {
@@ -71,13 +77,12 @@ fn coin(
     })
 }
 
-fn strange(connections: &Connections, what: &str) -> StoreError {
-    StoreError::Damaged { place: connections.place().to_owned(), what: what.to_owned() }
-}
-
 /// Gives every coin to `each`, by ascending outpoint: the server sorts, in runs on its disk where it has
 /// to, and sends them as fast as they are taken.
-pub(super) fn coins(connections: &Connections, each: &mut EachCoin<'_>) -> Result<(), StoreError> {
+pub(super) fn coins(
+    connections: &PostgresConnections,
+    each: &mut EachCoin<'_>,
+) -> Result<(), StoreError> {
     let mut patience = connections.patience();
     // A server that goes away can be asked again as long as nothing was given on.
     let mut given = false;
@@ -98,13 +103,13 @@ pub(super) fn coins(connections: &Connections, each: &mut EachCoin<'_>) -> Resul
 
 /// Once. Notes that a coin was given on before it is.
 fn walk(
-    connections: &Connections,
+    connections: &PostgresConnections,
     given: &mut bool,
     each: &mut EachCoin<'_>,
 ) -> Result<Result<(), StoreError>, ::postgres::Error> {
     // A connection whose answer is left half-way is good for nothing else.
     let mut session = {
-        let _soon = silence::within(connections.patience().left());
+        let _soon = idle_timeout::within(connections.patience().left());
         connections.connect()?
     };
     // Here a plan over all coins is the right one.
@@ -123,20 +128,20 @@ fn walk(
 }
 
 fn give(
-    connections: &Connections,
+    connections: &PostgresConnections,
     row: &BinaryCopyOutRow,
     each: &mut EachCoin<'_>,
 ) -> Result<(), StoreError> {
     let read = row.try_get::<&[u8]>(0).and_then(|name| Ok((name, row.try_get::<&[u8]>(1)?)));
     let (name, bytes) = read.map_err(|error| failed(connections.place(), &error))?;
-    let none = || strange(connections, "its table coins has a row that is no coin's");
+    let none = || damaged(connections.place(), "its table coins has a row that is no coin's");
     let outpoint = outpoint_of(name).ok_or_else(none)?;
     each(&outpoint, &coin(connections, outpoint, bytes)?)
 }
 
 /// The undo data of a block.
 pub(super) fn undo(
-    connections: &Connections,
+    connections: &PostgresConnections,
     block: &BlockHash,
 ) -> Result<Option<Vec<u8>>, StoreError> {
     connections.run(|session| {
@@ -144,4 +149,60 @@ pub(super) fn undo(
         let row = session.client.query_opt(ask, &[&&block.0[..]])?;
         row.map(|row| row.try_get(0)).transpose()
     })
+}
+
+/// Reads a store that another writes.
+pub(crate) struct PostgresReader {
+    connections: PostgresConnections,
+}
+
+impl std::fmt::Debug for PostgresReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let place = self.connections.place();
+        f.debug_struct("PostgresReader").field("place", &place).finish_non_exhaustive()
+    }
+}
+
+impl PostgresReader {
+    pub(crate) fn open(
+        place: &PostgresUrl,
+        network: Network,
+        options: &PostgresOptions,
+    ) -> Result<Self, StoreError> {
+        let connections = PostgresConnections::open(place, options, TargetSessionAttrs::Any)?;
+        PostgresRecord::read(&connections, network)?
+            .ok_or_else(|| no_store(connections.place()))?;
+        Ok(Self { connections })
+    }
+
+    pub(crate) fn look_up(&self, wanted: &[OutPoint]) -> Result<CoinsAtTip, StoreError> {
+        let place = self.connections.place();
+        self.connections.run(|session| {
+            let statement = session.look_up()?;
+            // All its statements see what was there as it began.
+            let mut transaction = session
+                .client
+                .build_transaction()
+                .isolation_level(IsolationLevel::RepeatableRead)
+                .read_only(true)
+                .start()?;
+            let record = match PostgresRecord::within(&mut transaction, place)? {
+                Ok(record) => record,
+                Err(error) => return Ok(Err(error)),
+            };
+            let mut coins = Vec::with_capacity(wanted.len());
+            for some in wanted.chunks(READ_AT_ONCE) {
+                let names = names_of(some);
+                let names: Vec<&[u8]> = names.iter().map(|name| &name[..]).collect();
+                let rows = transaction.query_raw(&statement, [&names])?;
+                match take_rows(&self.connections, rows, some)? {
+                    Ok(some) => coins.extend(some),
+                    Err(error) => return Ok(Err(error)),
+                }
+            }
+            transaction.commit()?;
+            let tip = record.tip.ok_or_else(|| no_store(place));
+            Ok(tip.map(|tip| CoinsAtTip { tip, coins }))
+        })?
+    }
 }

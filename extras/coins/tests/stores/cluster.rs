@@ -4,7 +4,7 @@ use super::laws::store_conformance;
 use super::servers::{How, open};
 use super::support::{Step, assert_same, coin, coins_of, outpoint, random_step};
 use apus_chain::{Network, OutPoint, Txid};
-use apus_coins::{Access, ClusterOptions, ClusterStore, Reader};
+use apus_coins::{Access, ClusterOptions, ClusterStore, CoinsReader};
 use apus_engine::utxo::store::MemoryStore;
 use apus_testkit::redis::RedisCluster;
 use apus_testkit::rng::Rng;
@@ -31,7 +31,7 @@ fn the_store_on_a_cluster_conforms() {
 /// Whatever buckets a flush has reached, all coins of a look-up are of one block, which it names.
 fn a_reader_beside_the_writer_sees_one_block(cluster: &RedisCluster) {
     let (place, mut rng) = (cluster.url("readers").parse().unwrap(), Rng::new(15));
-    let none = Reader::open(&place, Network::Regtest, &Access::default()).unwrap();
+    let none = CoinsReader::open(&place, Network::Regtest, &Access::default()).unwrap();
     let error = none.look_up(&[outpoint(0)]).unwrap_err().to_string();
     assert!(error.contains("no coins under this name"), "{error}");
     let store = open(&cluster.url("readers"));

@@ -4,7 +4,7 @@ use super::laws::store_conformance;
 use super::servers::{How, open};
 use super::support::{assert_same, coins_of, outpoint, random_step};
 use apus_chain::Network;
-use apus_coins::{Access, PostgresOptions, PostgresStore, Reader};
+use apus_coins::{Access, CoinsReader, PostgresOptions, PostgresStore};
 use apus_engine::utxo::store::MemoryStore;
 use apus_engine::utxo::{BatchedStore, BatcherOptions, CoinsStore};
 use apus_testkit::far::Far;
@@ -42,7 +42,7 @@ fn a_server_that_takes_no_writes_is_read_from_only(server: &PostgresServer) {
     let said = refused.unwrap_err().to_string();
     assert!(said.contains("does not allow writes"), "{said}");
     let place = url.parse().unwrap();
-    let reader = Reader::open(&place, Network::Regtest, &Access::default()).unwrap();
+    let reader = CoinsReader::open(&place, Network::Regtest, &Access::default()).unwrap();
     assert_eq!(reader.look_up(&[outpoint(1)]).unwrap().tip.height, 1);
 }
 
@@ -143,7 +143,7 @@ fn readers_see_one_block(server: &PostgresServer) {
     };
     step(0).write(&*store).unwrap();
     let (place, ended) = (server.url("readers").parse().unwrap(), AtomicBool::new(false));
-    let reader = Reader::open(&place, Network::Regtest, &Access::default()).unwrap();
+    let reader = CoinsReader::open(&place, Network::Regtest, &Access::default()).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
             for height in 1..15 {

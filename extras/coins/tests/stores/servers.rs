@@ -1,7 +1,9 @@
 //! [`Servers`]: real servers of either kind, and stores on them, opened by their places.
 
 use apus_chain::Network;
-use apus_coins::{ClusterOptions, ClusterStore, Password, Place, PostgresOptions, PostgresStore};
+use apus_coins::{
+    ClusterOptions, ClusterStore, Password, PostgresOptions, PostgresStore, StoreUrl,
+};
 use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_testkit::postgres::{PostgresServer, PostgresSetup};
 use apus_testkit::redis::{NODES, RedisCluster, RedisSetup};
@@ -155,10 +157,10 @@ impl How {
 
     pub(crate) fn open(&self, url: &str) -> Result<Box<dyn CoinsStore>, StoreError> {
         Ok(match url.parse().unwrap() {
-            Place::Cluster(place) => {
+            StoreUrl::Cluster(place) => {
                 Box::new(ClusterStore::open(&place, self.network, &self.cluster())?)
             }
-            Place::Postgres(place) => {
+            StoreUrl::Postgres(place) => {
                 Box::new(PostgresStore::open(&place, self.network, &self.postgres())?)
             }
         })

@@ -21,7 +21,7 @@ pub use tables::table;
 use crate::machine::Machine;
 use crate::process::ProcessError;
 use crate::stats::Spread;
-use apus_datadir::chainstate::ChainstateError as WriterError;
+use apus_datadir::chainstate::ChainstateDbError as WriterError;
 use apus_sync::{ErrorKind, SyncError};
 use serde::{Deserialize, Serialize};
 use std::fs;

@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::terminal;
 use apus_bench::prevouts::{PrevoutsError, StoredCoins};
-use apus_coins::{Access, Password, Place};
+use apus_coins::{Access, Password, StoreUrl};
 use apus_engine::utxo::{BatchedStore, BatcherOptions, StoreError};
 use std::env;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const PASSWORD: &str = "APUS_COINS_PASSWORD";
 pub(super) fn stored(store: &str, coins: u32) -> Result<StoredCoins, Failure> {
     // The text is not repeated: it may have a password in it.
     let wrong = |error| Failure::usage(format!("the value of --store: {error}"));
-    let place: Place = store.parse().map_err(wrong)?;
+    let place: StoreUrl = store.parse().map_err(wrong)?;
     let password = env::var(PASSWORD).ok().filter(|password| !password.is_empty());
     let password = password.map(Password::new);
     if let Some(password) = &password {

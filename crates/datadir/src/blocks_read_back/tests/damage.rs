@@ -16,15 +16,15 @@ fn found(folder: &Folder, what: &str, (is, said): Said<'_>) {
 }
 
 fn of_block(error: &ReadBackError) -> bool {
-    matches!(error, ReadBackError::Block { .. }) && !error.is_about_index()
+    error.to_string().contains("where block ") && !error.is_about_index()
 }
 
 fn of_undo(error: &ReadBackError) -> bool {
-    matches!(error, ReadBackError::Undo { .. }) && !error.is_about_index()
+    error.to_string().contains("where the undo data of block ") && !error.is_about_index()
 }
 
 fn of_folder(error: &ReadBackError) -> bool {
-    matches!(error, ReadBackError::Folder { .. }) && !error.is_about_index()
+    error.to_string().contains("looked at once more") && !error.is_about_index()
 }
 
 fn of_index(error: &ReadBackError) -> bool {
@@ -441,8 +441,12 @@ fn an_index_that_is_no_database() {
     let mut bytes = fs::read(&table).unwrap();
     bytes[40] ^= 1;
     fs::write(&table, bytes).unwrap();
-    found(&folder, "checksum", (|error| matches!(error, ReadBackError::Foreign(_)), "checksum"));
+    found(
+        &folder,
+        "checksum",
+        (|error| matches!(error, ReadBackError::Independent(_)), "checksum"),
+    );
     fs::remove_dir_all(&index).unwrap();
     let error = folder.read().map(|_| ()).unwrap_err();
-    assert!(error.is_about_index() && error.kind() == crate::ErrorKind::Fatal, "{error}");
+    assert!(error.is_about_index(), "{error}");
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 const FOOTER: usize = 48;
 const TAIL: usize = 5;
 
-fn look_up(dir: &Path, mut sample: CoinSample) -> Result<LookedUp, ChainstateError> {
+fn look_up(dir: &Path, mut sample: CoinSample) -> Result<LookedUp, ChainstateDbError> {
     let read = read_back(dir, &mut |outpoint, coin| {
         sample.take(outpoint, coin);
         ControlFlow::Continue(())
@@ -199,8 +199,8 @@ fn other_answers_are_told() {
     let coins = some_coins();
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), BEST, Obfuscation::NONE, SMALL, &coins);
-    let read = ReadBack { best: BEST, key: Obfuscation::NONE, coins: coins.len() as u64 };
-    let says = |outpoint: OutPoint, coin: &[u8], read: ReadBack| {
+    let read = ChainstateSummary { best: BEST, key: Obfuscation::NONE, coins: coins.len() as u64 };
+    let says = |outpoint: OutPoint, coin: &[u8], read: ChainstateSummary| {
         let mut sample = CoinSample::new();
         sample.take(outpoint, coin);
         let error = sample.look_up(dir.path(), &read, &mut |_| ControlFlow::Continue(()));
@@ -210,8 +210,8 @@ fn other_answers_are_told() {
     assert!(says(*name, &coins[4].1, read).contains("has another one"));
     let none = OutPoint { txid: Txid([0x5a; 32]), vout: 0 };
     assert!(says(none, coin, read).contains("does not find it"));
-    let other = ReadBack { best: BlockHash([8; 32]), ..read };
+    let other = ChainstateSummary { best: BlockHash([8; 32]), ..read };
     assert!(says(*name, coin, other).contains("its block"));
-    let other = ReadBack { key: Obfuscation::new(KEY), ..read };
+    let other = ChainstateSummary { key: Obfuscation::new(KEY), ..read };
     assert!(says(*name, coin, other).contains("obfuscation key"));
 }

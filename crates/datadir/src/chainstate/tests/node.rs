@@ -3,7 +3,7 @@
 use super::*;
 use apus_testkit::rng::Rng;
 
-fn read(dir: &Path) -> Result<(ReadBack, Coins), ChainstateError> {
+fn read(dir: &Path) -> Result<(ChainstateSummary, Coins), ChainstateDbError> {
     let mut coins = Coins::new();
     let read = read_node(dir, &mut |outpoint, bytes| {
         coins.push((outpoint, bytes.to_vec()));
@@ -51,7 +51,7 @@ fn a_flipped_bit_of_a_table_is_noticed() {
                     assert!(found == whole, "{} at byte {place}", path.display());
                     not_noticed.push(bytes.len() - place);
                 }
-                Err(ChainstateError::Table { path: told, .. }) => assert_eq!(told, path),
+                Err(ChainstateDbError::Table { path: told, .. }) => assert_eq!(told, path),
                 Err(error) => panic!("{error}"),
             }
         }
@@ -66,7 +66,7 @@ fn what_is_missing_is_named() {
     let dir = copy();
     fs::remove_file(dir.path().join("000008.ldb")).unwrap();
     let error = read(dir.path()).unwrap_err();
-    assert!(matches!(&error, ChainstateError::Vanished { path } if path.ends_with("000008.ldb")));
+    assert!(matches!(&error, ChainstateDbError::Vanished { path } if path.ends_with("000008.ldb")));
     fs::remove_file(dir.path().join("CURRENT")).unwrap();
-    assert!(matches!(read(dir.path()).unwrap_err(), ChainstateError::Missing { .. }));
+    assert!(matches!(read(dir.path()).unwrap_err(), ChainstateDbError::Missing { .. }));
 }

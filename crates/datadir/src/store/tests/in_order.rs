@@ -3,9 +3,8 @@
 
 use super::*;
 use crate::leveldb::Database;
-use crate::rev;
-use crate::testing::index_entries;
-use crate::{BlockReader, ChainBlock, write_block_index};
+use crate::tests::index_entries;
+use crate::{BlockReader, ChainBlock, rev, write_block_index};
 use apus_chain::{BlockUndo, Network};
 use apus_storage::DirStorage;
 use apus_testkit::bitcoind::Bitcoind;

@@ -5,7 +5,7 @@ use crate::index::{
     ChainBlock, IndexEntry, IndexFlags, IndexWriteError, read_index_flags, write_block_index,
 };
 use crate::leveldb::Database;
-use crate::testing::index_entries;
+use crate::tests::index_entries;
 use apus_chain::write_varint;
 use apus_storage::{DirStorage, Storage};
 use apus_testkit::storage::CrashStorage;

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::index::{ChainBlock, IndexEntry, write_block_index};
-use crate::testing::index_entries;
+use crate::tests::index_entries;
 use apus_chain::Network;
 use apus_storage::DirStorage;
 use apus_testkit::bitcoind::{Bitcoind, TxOutSetInfo};

@@ -1,7 +1,6 @@
 //! What is refused, and that nothing is changed by it.
 
 use super::*;
-use crate::error::ErrorKind;
 use apus_chain::Network;
 
 /// Refused, and all as it was.
@@ -18,7 +17,6 @@ fn foreign(home: &Home, what: &str) {
     let error = refused(home);
     assert!(matches!(error, BlockStoreError::Foreign { .. }), "{error}");
     assert!(error.to_string().contains(what), "{error}");
-    assert_eq!(error.kind(), ErrorKind::Recoverable);
 }
 
 #[track_caller]
@@ -26,7 +24,6 @@ fn damaged(home: &Home, what: &str) {
     let error = refused(home);
     let is_damage = matches!(error, BlockStoreError::Damaged { .. });
     assert!(is_damage && error.to_string().contains(what), "{error} about {what}");
-    assert_eq!(error.kind(), ErrorKind::Invalid);
 }
 
 /// A folder of several blocks and files with undo data, and what they are.
@@ -266,8 +263,7 @@ fn bytes_of_no_block_or_another_are_refused_and_change_nothing() {
     let before = home.state();
     for made in [no_transactions, too_long, header_alone].map(block) {
         let error = kept.put(&made.hash, &made.block).unwrap_err();
-        assert!(matches!(error, BlockStoreError::Block { .. }), "{error}");
-        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().starts_with("block "), "{error}");
         assert!(!kept.has(&made.hash));
     }
     let other = block(synthetic_block(80, 1, 5));
@@ -283,7 +279,7 @@ fn bytes_of_no_block_or_another_are_refused_and_change_nothing() {
         (all[0].hash, BlockHash::ZERO),
     ] {
         let error = kept.put_undo(&hash, &prev, spends(b"undo")).unwrap_err();
-        assert!(matches!(error, BlockStoreError::Undo { .. }), "{error}");
+        assert!(error.to_string().starts_with("the undo data of block "), "{error}");
     }
     assert!(home.state() == before);
 }
@@ -300,7 +296,6 @@ fn a_block_that_is_not_where_it_was_is_told() {
     for made in &all {
         let error = kept.read(&made.hash).unwrap_err();
         assert!(error.to_string().contains(&made.hash.to_string()), "{error}");
-        assert_eq!(error.kind(), ErrorKind::Invalid);
     }
     for path in state.keys().filter(|path| path.to_str().unwrap().contains("blk")) {
         fs::write(path, []).unwrap();

@@ -1,0 +1,282 @@
+//! A LevelDB read by other code than the one that writes it here.
+//!
+//! What a writer and a reader that share code agree on can still be wrong, and only reading what was
+//! written shows a fault of the machine. So what is handed to a node is read back through this module, which knows nothing of
+//! [`leveldb`](crate::leveldb): it was made from LevelDB's documents and sources, and an invariant keeps the two
+//! apart. It is for a database at rest, takes no lock and writes nothing. Memory does not grow with the database, but for what its
+//! logs hold. Damage ends in an error, never in entries that are passed over.
+//!
+//! It is read in two ways, since they take different paths through a table: [`DatabaseEntries`] go from the
+//! first key to the last, [`DatabaseLookUps`] ask for single ones as a node does, by separators, filters and
+//! restart points.
+
+mod layout;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use core::cmp::Ordering;
+use layout::{DatabaseLayout, TableName};
+use std::collections::{VecDeque, btree_map};
+use std::path::{Path, PathBuf};
+use table::{SortedTable, TableAnswer, TableWalk};
+
+/// Tables whose indexes and filters are kept between look-ups, a megabyte each.
+const OPEN_TABLES: usize = 4;
+
+/// Why a database could not be read back.
+#[derive(Debug, thiserror::Error)]
+pub enum IndependentReadError {
+    /// A file of the database cannot be read or is not what it should be.
+    #[error("{path} cannot be read back at byte {offset}: {what}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        offset: u64,
+        /// What is wrong.
+        what: String,
+    },
+    /// The folder has no whole database.
+    #[error("{path} is no database that can be opened: {what}")]
+    Open {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+fn fault(path: &Path, offset: impl TryInto<u64>, what: impl ToString) -> IndependentReadError {
+    let offset = offset.try_into().unwrap_or(u64::MAX);
+    IndependentReadError::File { path: path.to_owned(), offset, what: what.to_string() }
+}
+
+/// Key and value.
+pub(crate) type Entry<'e> = (&'e [u8], &'e [u8]);
+
+/// The entries of a database, one at a time.
+pub(crate) struct DatabaseEntries<'d> {
+    dir: &'d Path,
+    /// The newest first.
+    sources: Vec<EntrySource>,
+    /// The one that gave the last entry, and what key that was.
+    last: Option<usize>,
+    key: Vec<u8>,
+}
+
+/// A user's key, how new this version of it is within its source, and the value, if it is no deletion.
+type EntryVersion<'s> = (&'s [u8], u64, Option<&'s [u8]>);
+
+/// What gives entries in order.
+enum EntrySource {
+    Memory {
+        left: btree_map::IntoIter<Vec<u8>, Option<Vec<u8>>>,
+        at: Option<(Vec<u8>, Option<Vec<u8>>)>,
+    },
+    Tables {
+        left: VecDeque<TableName>,
+        at: Option<TableWalk>,
+    },
+}
+
+impl EntrySource {
+    /// Goes to the next entry.
+    fn advance(&mut self, dir: &Path) -> Result<(), IndependentReadError> {
+        match self {
+            Self::Memory { left, at } => *at = left.next(),
+            Self::Tables { left, at } => loop {
+                if at.as_mut().map_or(Ok(false), TableWalk::advance)? {
+                    break;
+                }
+                let Some(name) = left.pop_front() else {
+                    *at = None;
+                    break;
+                };
+                *at = Some(TableWalk::new(SortedTable::open(dir, &name)?));
+            },
+        }
+        Ok(())
+    }
+
+    /// What it is at.
+    fn entry(&self) -> Option<EntryVersion<'_>> {
+        match self {
+            Self::Memory { at, .. } => {
+                at.as_ref().map(|(key, value)| (&key[..], u64::MAX, value.as_deref()))
+            }
+            Self::Tables { at, .. } => {
+                let (key, value) = at.as_ref()?.entry();
+                let (key, tag) = table::split(key).expect("shorter keys are refused");
+                Some((key, tag, (tag & 0xff != 0).then_some(value)))
+            }
+        }
+    }
+}
+
+impl<'d> DatabaseEntries<'d> {
+    /// Opens the database in the folder `dir`, at rest.
+    pub(crate) fn open(dir: &'d Path) -> Result<Self, IndependentReadError> {
+        let DatabaseLayout { levels, memory } = DatabaseLayout::read(dir)?;
+        let mut sources = vec![EntrySource::Memory { left: memory.into_iter(), at: None }];
+        for (level, tables) in levels.into_iter().enumerate() {
+            let tables = VecDeque::from(tables);
+            // On the first level any two may overlap.
+            let parts = if level == 0 {
+                tables.into_iter().map(|it| [it].into()).collect()
+            } else {
+                vec![tables]
+            };
+            sources.extend(parts.into_iter().map(|left| EntrySource::Tables { left, at: None }));
+        }
+        sources.iter_mut().try_for_each(|source| source.advance(dir))?;
+        Ok(Self { dir, sources, last: None, key: Vec::new() })
+    }
+
+    /// The next one, in the order of the keys; nothing where there is none.
+    pub(crate) fn next(&mut self) -> Result<Option<Entry<'_>>, IndependentReadError> {
+        let mut seen = self.last.is_some();
+        loop {
+            if let Some(last) = self.last.take() {
+                self.sources[last].advance(self.dir)?;
+            }
+            let Some(at) = self.lowest() else { return Ok(None) };
+            self.last = Some(at);
+            let (key, _, value) = self.sources[at].entry().expect("the lowest has one");
+            if seen && key == self.key {
+                continue;
+            }
+            seen = true;
+            self.key.clear();
+            self.key.extend_from_slice(key);
+            if value.is_some() {
+                let (_, _, value) = self.sources[at].entry().expect("as before");
+                return Ok(value.map(|value| (&self.key[..], value)));
+            }
+        }
+    }
+
+    /// The source with the lowest key, and of several the one with the newest version of it.
+    fn lowest(&self) -> Option<usize> {
+        let mut lowest: Option<(usize, &[u8], u64)> = None;
+        for (at, source) in self.sources.iter().enumerate() {
+            let Some((key, tag, _)) = source.entry() else { continue };
+            let is_lower = lowest.is_none_or(|(_, best, newest)| match key.cmp(best) {
+                Ordering::Less => true,
+                Ordering::Equal => tag > newest,
+                Ordering::Greater => false,
+            });
+            if is_lower {
+                lowest = Some((at, key, tag));
+            }
+        }
+        lowest.map(|(at, ..)| at)
+    }
+}
+
+/// Single entries of a database, asked for by their keys.
+pub(crate) struct DatabaseLookUps<'d> {
+    dir: &'d Path,
+    shape: DatabaseLayout,
+    /// The last that were asked, by number, the last one last.
+    open: VecDeque<(u64, SortedTable)>,
+}
+
+impl<'d> DatabaseLookUps<'d> {
+    /// Opens the database in the folder `dir`, at rest.
+    pub(crate) fn open(dir: &'d Path) -> Result<Self, IndependentReadError> {
+        Ok(Self { dir, shape: DatabaseLayout::read(dir)?, open: VecDeque::new() })
+    }
+
+    /// The value that a key has. Keys that follow each other are found fastest.
+    pub(crate) fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, IndependentReadError> {
+        let Self { dir, shape, open } = self;
+        if let Some(value) = shape.memory.get(key) {
+            return Ok(value.clone());
+        }
+        let mut deeper = shape.levels.iter();
+        let top = deeper.next().into_iter().flatten();
+        let deeper = deeper
+            .filter_map(|level| level.get(level.partition_point(|table| table.is_before(key))));
+        for name in top.chain(deeper).filter(|table| table.may_have(key)) {
+            match table(dir, open, name)?.get(key)? {
+                TableAnswer::Value(value) => return Ok(Some(value)),
+                TableAnswer::Deleted => return Ok(None),
+                TableAnswer::Nothing => {}
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// A table, kept for the next look-up.
+fn table<'t>(
+    dir: &Path,
+    open: &'t mut VecDeque<(u64, SortedTable)>,
+    name: &TableName,
+) -> Result<&'t SortedTable, IndependentReadError> {
+    let there = open.iter().position(|(number, _)| *number == name.number);
+    let table = match there.and_then(|at| open.remove(at)) {
+        Some((_, table)) => table,
+        None => SortedTable::open(dir, name)?,
+    };
+    if open.len() == OPEN_TABLES {
+        open.pop_front();
+    }
+    open.push_back((name.number, table));
+    Ok(&open[open.len() - 1].1)
+}
+
+/// What is left to take. Every function gives nothing where that is too short.
+#[derive(Clone, Copy)]
+struct ByteCursor<'b>(&'b [u8]);
+
+impl<'b> ByteCursor<'b> {
+    fn take(&mut self, count: u64) -> Option<&'b [u8]> {
+        let (taken, left) = self.0.split_at_checked(usize::try_from(count).ok()?)?;
+        self.0 = left;
+        Some(taken)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.take(1).map(|byte| byte[0])
+    }
+
+    fn four(&mut self) -> Option<u32> {
+        self.take(4).map(little)
+    }
+
+    /// Seven bits in each byte, the lowest first; all but the last have the eighth bit.
+    fn varint(&mut self) -> Option<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 {
+                return None;
+            }
+            value |= bits << shift;
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    /// A length, and as many bytes.
+    fn string(&mut self) -> Option<&'b [u8]> {
+        let length = self.varint()?;
+        self.take(length)
+    }
+}
+
+/// The number in up to four bytes, the lowest first.
+fn little(bytes: &[u8]) -> u32 {
+    bytes.iter().rev().fold(0, |value, byte| value << 8 | u32::from(*byte))
+}
+
+/// The checksum that is stored of bytes: CRC-32C, turned by fifteen bits, and a number added (LevelDB `util/crc32c.h`).
+fn stored_sum(parts: [&[u8]; 2]) -> u32 {
+    let sum = crc32c::crc32c_append(crc32c::crc32c(parts[0]), parts[1]);
+    sum.rotate_right(15).wrapping_add(0xa282_ead8)
+}

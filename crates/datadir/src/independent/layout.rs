@@ -1,0 +1,329 @@
+//! [`DatabaseLayout`]: what a database consists of, by its manifest and logs (LevelDB `db/version_edit.cc`, `db/write_batch.cc`).
+
+use super::table::{order, split};
+use super::{ByteCursor, IndependentReadError, fault, stored_sum};
+use core::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// The order of the keys, by name.
+const ORDER: &[u8] = b"leveldb.BytewiseComparator";
+
+/// Levels of a database.
+const LEVELS: u64 = 7;
+
+/// A table as the manifest has it.
+pub(super) struct TableName {
+    pub(super) number: u64,
+    pub(super) length: u64,
+    /// With their tags.
+    first: Vec<u8>,
+    last: Vec<u8>,
+}
+
+impl TableName {
+    /// The file; a name that old versions of LevelDB gave is taken where there is no other.
+    pub(super) fn path(&self, dir: &Path) -> PathBuf {
+        let named = |extension: &str| dir.join(format!("{:06}.{extension}", self.number));
+        Some(named("sst"))
+            .filter(|old| !named("ldb").is_file() && old.is_file())
+            .unwrap_or(named("ldb"))
+    }
+
+    /// Whether all its keys are before a user's key.
+    pub(super) fn is_before(&self, key: &[u8]) -> bool {
+        user(&self.last) < key
+    }
+
+    pub(super) fn may_have(&self, key: &[u8]) -> bool {
+        user(&self.first) <= key && !self.is_before(key)
+    }
+}
+
+/// Puts and deletions of the logs, the newest of each key.
+pub(super) type LoggedValues = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+pub(super) struct DatabaseLayout {
+    /// By level; on the first the newest comes first, on the others their keys ascend and do not overlap.
+    pub(super) levels: Vec<Vec<TableName>>,
+    pub(super) memory: LoggedValues,
+}
+
+impl DatabaseLayout {
+    pub(super) fn read(dir: &Path) -> Result<Self, IndependentReadError> {
+        let path = manifest_path(dir)?;
+        let mut manifest = TableList::default();
+        for record in records(&path)? {
+            manifest
+                .take(&record)
+                .ok_or_else(|| fault(&path, 0, "it has a record that says nothing"))?;
+        }
+        if !manifest.is_whole {
+            return Err(fault(&path, 0, "it does not say where its logs begin"));
+        }
+        let levels =
+            manifest.levels().ok_or_else(|| fault(&path, 0, "tables of a level overlap"))?;
+        let lacking = levels.iter().flatten().find(|table| !table.path(dir).is_file());
+        if let Some(table) = lacking {
+            return Err(no_database(dir, format!("its table {:06}.ldb is missing", table.number)));
+        }
+        Ok(Self { levels, memory: memory(dir, manifest.log_number)? })
+    }
+}
+
+fn no_database(dir: &Path, what: impl ToString) -> IndependentReadError {
+    IndependentReadError::Open { path: dir.to_owned(), what: what.to_string() }
+}
+
+/// The manifest that `CURRENT` names.
+fn manifest_path(dir: &Path) -> Result<PathBuf, IndependentReadError> {
+    let current = dir.join("CURRENT");
+    if !current.is_file() {
+        return Err(no_database(dir, "it has no file CURRENT"));
+    }
+    let name = whole(&current)?;
+    let name = name.strip_suffix(b"\n").and_then(|name| std::str::from_utf8(name).ok());
+    let digits = name.and_then(|name| name.strip_prefix("MANIFEST-"));
+    match digits.filter(|digits| !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit()))
+    {
+        Some(digits) => Ok(dir.join(format!("MANIFEST-{digits}"))),
+        None => Err(fault(&current, 0, "it names no manifest")),
+    }
+}
+
+/// The tables and the first log that the records of a manifest lead to.
+#[derive(Default)]
+struct TableList {
+    /// By level and number.
+    tables: BTreeMap<(u64, u64), TableName>,
+    /// Logs below are in tables already.
+    log_number: u64,
+    is_whole: bool,
+}
+
+impl TableList {
+    fn take(&mut self, record: &[u8]) -> Option<()> {
+        let (mut rest, mut removed, mut added) = (ByteCursor(record), Vec::new(), Vec::new());
+        while !rest.0.is_empty() {
+            match rest.varint()? {
+                1 => (rest.string()? == ORDER).then_some(())?,
+                2 => (self.log_number, self.is_whole) = (rest.varint()?, true),
+                // The next file's number, the last sequence number, a log of old versions.
+                3 | 4 | 9 => drop(rest.varint()?),
+                // Where merging goes on.
+                5 => drop((rest.varint()?, rest.string()?)),
+                6 => removed.push((level(&mut rest)?, rest.varint()?)),
+                7 => {
+                    let (level, number, length) =
+                        (level(&mut rest)?, rest.varint()?, rest.varint()?);
+                    let (first, last) = (key(rest.string()?)?, key(rest.string()?)?);
+                    added.push(((level, number), TableName { number, length, first, last }));
+                }
+                _ => return None,
+            }
+        }
+        // What one record removes it removes first.
+        removed.iter().for_each(|table| drop(self.tables.remove(table)));
+        self.tables.extend(added);
+        Some(())
+    }
+
+    /// The tables by level, in order; nothing where two of a level have keys in common.
+    fn levels(&mut self) -> Option<Vec<Vec<TableName>>> {
+        let mut levels: Vec<Vec<TableName>> = (0..LEVELS).map(|_| Vec::new()).collect();
+        for ((level, _), table) in core::mem::take(&mut self.tables) {
+            levels[level as usize].push(table);
+        }
+        levels[0].reverse();
+        for level in &mut levels[1..] {
+            level.sort_by(|a, b| by_key(&a.first, &b.first));
+            // Versions of one key may go on in the next table.
+            let overlap = |pair: &[TableName]| by_key(&pair[0].last, &pair[1].first).is_ge();
+            if level.windows(2).any(overlap) {
+                return None;
+            }
+        }
+        Some(levels)
+    }
+}
+
+fn level(rest: &mut ByteCursor<'_>) -> Option<u64> {
+    rest.varint().filter(|level| *level < LEVELS)
+}
+
+/// A key with its tag.
+fn key(bytes: &[u8]) -> Option<Vec<u8>> {
+    split(bytes).map(|_| bytes.to_vec())
+}
+
+fn user(key: &[u8]) -> &[u8] {
+    split(key).expect("keys without a tag were refused").0
+}
+
+fn by_key(a: &[u8], b: &[u8]) -> Ordering {
+    order(a, b).expect("keys without a tag were refused")
+}
+
+/// What the logs hold that is in no table yet.
+fn memory(dir: &Path, from: u64) -> Result<LoggedValues, IndependentReadError> {
+    let mut logs = BTreeMap::new();
+    for entry in fs::read_dir(dir).map_err(|error| fault(dir, 0, error))? {
+        let path = entry.map_err(|error| fault(dir, 0, error))?.path();
+        let stem = path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
+        let is_log = path.extension().is_some_and(|extension| extension == "log");
+        if let Some(number) = stem.filter(|number| is_log && *number >= from) {
+            logs.insert(number, path);
+        }
+    }
+    let mut memory = LoggedValues::new();
+    for path in logs.values() {
+        for record in records(path)? {
+            add(&mut memory, &record)
+                .ok_or_else(|| fault(path, 0, "it has a record that is none"))?;
+        }
+    }
+    Ok(memory)
+}
+
+/// One record: sequence number, count, and so many puts and deletions.
+fn add(memory: &mut LoggedValues, record: &[u8]) -> Option<()> {
+    let mut rest = ByteCursor(record);
+    rest.take(8)?;
+    for _ in 0..rest.four()? {
+        let kind = rest.byte()?;
+        let key = rest.string()?.to_vec();
+        let value = match kind {
+            1 => Some(rest.string()?.to_vec()),
+            0 => None,
+            _ => return None,
+        };
+        memory.insert(key, value);
+    }
+    rest.0.is_empty().then_some(())
+}
+
+const BLOCK_BYTES: usize = 32 << 10;
+
+/// Before each piece: checksum, length, kind.
+const HEAD: usize = 7;
+
+const WHOLE: u8 = 1;
+const FIRST: u8 = 2;
+const MIDDLE: u8 = 3;
+const LAST: u8 = 4;
+
+/// The most that a manifest or log may have. One that has more is its node's to put in order.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// All records of a file, in order.
+///
+/// A file is a row of blocks of 32 KiB, a record one piece or several. Nothing is passed over: a database at rest has
+/// no record that a crash left unfinished.
+pub(super) fn records(path: &Path) -> Result<Vec<Vec<u8>>, IndependentReadError> {
+    let bytes = whole(path)?;
+    let (mut all, mut begun) = (Vec::new(), None::<Vec<u8>>);
+    let mut at = 0;
+    while let Some((kind, piece, next)) = piece(&bytes, at).map_err(|what| fault(path, at, what))? {
+        match (kind, begun.take()) {
+            (WHOLE, None) => all.push(piece.to_vec()),
+            (FIRST, None) => begun = Some(piece.to_vec()),
+            (MIDDLE, Some(record)) => begun = Some([&record, piece].concat()),
+            (LAST, Some(record)) => all.push([&record, piece].concat()),
+            _ => return Err(fault(path, at, "a piece of a record is not where it can be")),
+        }
+        at = next;
+    }
+    if begun.is_some() {
+        return Err(fault(path, at, "it ends within a record"));
+    }
+    Ok(all)
+}
+
+type Piece<'b> = (u8, &'b [u8], usize);
+
+/// The piece at an offset: kind, content, and where the next one begins; nothing at the end.
+fn piece(bytes: &[u8], at: usize) -> Result<Option<Piece<'_>>, &'static str> {
+    let left = BLOCK_BYTES - at % BLOCK_BYTES;
+    // Too little for a head is filled up.
+    let at = if left < HEAD { at + left } else { at };
+    if at >= bytes.len() {
+        return Ok(None);
+    }
+    let block_end = bytes.len().min((at / BLOCK_BYTES + 1) * BLOCK_BYTES);
+    let mut rest = ByteCursor(&bytes[at..block_end]);
+    let mut head =
+        || Some((rest.four()?, u64::from(rest.byte()?), u64::from(rest.byte()?), rest.byte()?));
+    let (sum, low, high, kind) = head().ok_or("it ends within the head of a record")?;
+    let content = rest.take(low | high << 8).ok_or("a record is longer than what is left")?;
+    if sum != stored_sum([&[kind], content]) {
+        return Err("a record has a wrong checksum");
+    }
+    Ok(Some((kind, content, at + HEAD + content.len())))
+}
+
+/// A file that is small.
+pub(super) fn whole(path: &Path) -> Result<Vec<u8>, IndependentReadError> {
+    let mut bytes = Vec::new();
+    let read =
+        File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
+    read.map_err(|error| fault(path, 0, error))?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(fault(path, 0, "it is too long for a database at rest"));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file with these pieces.
+    fn file(pieces: &[(u8, &[u8])]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (kind, content) in pieces {
+            bytes.extend(stored_sum([&[*kind], content]).to_le_bytes());
+            bytes.extend((content.len() as u16).to_le_bytes());
+            bytes.push(*kind);
+            bytes.extend_from_slice(content);
+        }
+        bytes
+    }
+
+    fn read(bytes: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        std::fs::write(&path, bytes).unwrap();
+        records(&path).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn pieces_make_records() {
+        let rest = vec![5; BLOCK_BYTES - 2 * HEAD - 2 - 3];
+        let mut bytes = file(&[(WHOLE, b"ab"), (FIRST, &rest)]);
+        // Three bytes that no head fits into.
+        bytes.extend([0; 3]);
+        assert_eq!(bytes.len(), BLOCK_BYTES);
+        bytes.extend(file(&[(MIDDLE, b"c"), (LAST, b"d"), (WHOLE, b"")]));
+        let record = [&rest[..], b"cd"].concat();
+        assert_eq!(read(&bytes).unwrap(), [b"ab".to_vec(), record, Vec::new()]);
+        assert_eq!(read(&[]).unwrap(), [[0; 0]; 0]);
+    }
+
+    #[test]
+    fn what_is_no_record_is_refused() {
+        for (bytes, why) in [
+            (file(&[(FIRST, b"a")]), "ends within a record"),
+            (file(&[(LAST, b"a")]), "not where it can be"),
+            (file(&[(FIRST, b"a"), (WHOLE, b"b")]), "not where it can be"),
+            (file(&[(5, b"a")]), "not where it can be"),
+            (file(&[(WHOLE, b"a")])[..6].to_vec(), "within the head"),
+            (file(&[(WHOLE, b"abc")])[..9].to_vec(), "longer than what is left"),
+            (vec![0; 20], "checksum"),
+        ] {
+            let error = read(&bytes).unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+}

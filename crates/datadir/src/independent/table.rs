@@ -1,0 +1,382 @@
+//! [`SortedTable`] and [`TableWalk`]: one sorted table, asked for a key as a node asks, or gone through from its first entry.
+//!
+//! In memory are its index, its filters and one block. Each block's checksum is verified before anything is believed of it.
+
+use super::layout::TableName;
+use super::{ByteCursor, IndependentReadError, fault, little, stored_sum};
+use core::cmp::Ordering;
+use core::ops::Range;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// A table's last bytes: where the list of further blocks and the index are, filled up to 40, and a number.
+const FOOTER: u64 = 48;
+const PLACES: usize = 40;
+const MAGIC: [u8; 8] = 0xdb47_7524_8b80_fb57_u64.to_le_bytes();
+
+/// Behind each block: 0 for no compression, checksum.
+const TAIL: u64 = 5;
+
+/// The tag that no version of a key comes before: the highest sequence number, and a put.
+const NEWEST: u64 = u64::MAX << 8 | 1;
+
+/// The kinds of an entry, in the low byte of its tag.
+const DELETED: u64 = 0;
+const PUT: u64 = 1;
+
+/// Where a block is.
+struct BlockExtent {
+    offset: u64,
+    length: u64,
+}
+
+impl BlockExtent {
+    fn read(bytes: &mut ByteCursor<'_>) -> Option<Self> {
+        Some(Self { offset: bytes.varint()?, length: bytes.varint()? })
+    }
+}
+
+/// What a table has under a key.
+pub(super) enum TableAnswer {
+    Value(Vec<u8>),
+    Deleted,
+    Nothing,
+}
+
+pub(super) struct SortedTable {
+    path: PathBuf,
+    file: File,
+    /// Where its last bytes begin.
+    end: u64,
+    index: EntryBlock,
+    filters: Option<Vec<u8>>,
+}
+
+impl SortedTable {
+    pub(super) fn open(dir: &Path, name: &TableName) -> Result<Self, IndependentReadError> {
+        let path = name.path(dir);
+        let file = File::open(&path).map_err(|error| fault(&path, 0, error))?;
+        let length = file.metadata().map_err(|error| fault(&path, 0, error))?.len();
+        if length != name.length {
+            let what = format!("it has {length} bytes, and {} in the manifest", name.length);
+            return Err(fault(&path, 0, what));
+        }
+        let Some(end) = length.checked_sub(FOOTER) else {
+            return Err(fault(&path, 0, "it is shorter than any table"));
+        };
+        let mut footer = [0; FOOTER as usize];
+        file.read_exact_at(&mut footer, end).map_err(|error| fault(&path, end, error))?;
+        let mut places = ByteCursor(&footer[..PLACES]);
+        let (list, index) = (BlockExtent::read(&mut places), BlockExtent::read(&mut places));
+        let (Some(list), Some(index), true) = (list, index, footer[PLACES..] == MAGIC) else {
+            return Err(fault(&path, end, "it does not end as a table does"));
+        };
+        let none = EntryBlock::new(vec![0, 0, 0, 0, 1, 0, 0, 0]).expect("a block of no entries");
+        let mut table = Self { path, file, end, index: none, filters: None };
+        table.index = table.block(&index)?;
+        table.filters = table.filters(&list)?;
+        Ok(table)
+    }
+
+    fn fault(&self, offset: u64, what: impl ToString) -> IndependentReadError {
+        fault(&self.path, offset, what)
+    }
+
+    /// What stands at a place, with the right checksum.
+    fn content(&self, place: &BlockExtent) -> Result<Vec<u8>, IndependentReadError> {
+        let BlockExtent { offset, length } = *place;
+        let end = offset.checked_add(length).and_then(|end| end.checked_add(TAIL));
+        if end.is_none_or(|end| end > self.end) {
+            return Err(self.fault(self.end, "a block is said to be where none can be"));
+        }
+        let mut bytes = vec![0; (length + TAIL) as usize];
+        let read: io::Result<()> = self.file.read_exact_at(&mut bytes, offset);
+        read.map_err(|error| self.fault(offset, error))?;
+        let tail = bytes.split_off(length as usize);
+        if tail[0] != 0 {
+            return Err(self.fault(offset, "a block is compressed, which Bitcoin Core never does"));
+        }
+        if tail[1..] != stored_sum([&bytes, &tail[..1]]).to_le_bytes() {
+            return Err(self.fault(offset, "a block has a wrong checksum"));
+        }
+        Ok(bytes)
+    }
+
+    fn block(&self, place: &BlockExtent) -> Result<EntryBlock, IndependentReadError> {
+        EntryBlock::new(self.content(place)?).ok_or_else(|| self.fault(place.offset, NO_BLOCK))
+    }
+
+    /// The filters, where the list of further blocks has some of the kind that Core uses. Its keys have no tags.
+    fn filters(&self, list: &BlockExtent) -> Result<Option<Vec<u8>>, IndependentReadError> {
+        let content = self.content(list)?;
+        let mut rest = ByteCursor(&content);
+        let mut first = || {
+            let (shared, own, length) = (rest.varint()?, rest.varint()?, rest.varint()?);
+            let name = (shared == 0).then(|| rest.take(own))??;
+            Some((name, BlockExtent::read(&mut ByteCursor(rest.take(length)?))?))
+        };
+        match first() {
+            Some((NAME, place)) => self.content(&place).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// The block that an entry of the index leads to.
+    fn place(&self, at: &EntryPosition) -> Result<BlockExtent, IndependentReadError> {
+        let place = BlockExtent::read(&mut ByteCursor(self.index.value(at)));
+        place.ok_or_else(|| self.fault(self.end, NO_BLOCK))
+    }
+
+    /// What it has under a user's key: by the index to a block, by its filter away from it, by whole keys to an entry.
+    pub(super) fn get(&self, key: &[u8]) -> Result<TableAnswer, IndependentReadError> {
+        let target = [key, &NEWEST.to_le_bytes()].concat();
+        let mut at = EntryPosition::default();
+        let sought = self.index.seek(&target, &mut at);
+        if !sought.ok_or_else(|| self.fault(self.end, NO_BLOCK))? {
+            return Ok(TableAnswer::Nothing);
+        }
+        let place = self.place(&at)?;
+        if self.filters.as_ref().is_some_and(|filters| !may_have(filters, place.offset, key)) {
+            return Ok(TableAnswer::Nothing);
+        }
+        let (block, mut at) = (self.block(&place)?, EntryPosition::default());
+        let no_block = || self.fault(place.offset, NO_BLOCK);
+        if !block.seek(&target, &mut at).ok_or_else(no_block)? {
+            return Ok(TableAnswer::Nothing);
+        }
+        match split(&at.key).ok_or_else(no_block)? {
+            (found, _) if found != key => Ok(TableAnswer::Nothing),
+            (_, tag) if tag & 0xff == PUT => Ok(TableAnswer::Value(block.value(&at).to_vec())),
+            (_, tag) if tag & 0xff == DELETED => Ok(TableAnswer::Deleted),
+            _ => Err(no_block()),
+        }
+    }
+}
+
+/// Goes through a table.
+pub(super) struct TableWalk {
+    table: SortedTable,
+    in_index: EntryPosition,
+    offset: u64,
+    block: Option<EntryBlock>,
+    at: EntryPosition,
+    /// The key before this one.
+    before: Vec<u8>,
+}
+
+impl TableWalk {
+    /// Before the first entry.
+    pub(super) fn new(table: SortedTable) -> Self {
+        let (in_index, at) = (EntryPosition::default(), EntryPosition::default());
+        Self { table, in_index, offset: 0, block: None, at, before: Vec::new() }
+    }
+
+    /// Goes to the next entry: whether there is one.
+    pub(super) fn advance(&mut self) -> Result<bool, IndependentReadError> {
+        self.before.clone_from(&self.at.key);
+        loop {
+            if let Some(block) = &self.block {
+                let next = block.next(&mut self.at);
+                if next.ok_or_else(|| self.fault(NO_BLOCK))? {
+                    return self.expect_order().map(|()| true);
+                }
+            }
+            let next = self.table.index.next(&mut self.in_index);
+            if !next.ok_or_else(|| self.fault(NO_BLOCK))? {
+                return Ok(false);
+            }
+            let place = self.table.place(&self.in_index)?;
+            self.offset = place.offset;
+            self.block = Some(self.table.block(&place)?);
+            self.at = EntryPosition::default();
+        }
+    }
+
+    fn expect_order(&self) -> Result<(), IndependentReadError> {
+        let ascends = self.before.len() < TAG
+            || order(&self.before, &self.at.key).is_some_and(core::cmp::Ordering::is_lt);
+        ascends.then_some(()).ok_or_else(|| self.fault("its keys do not ascend"))
+    }
+
+    fn fault(&self, what: &str) -> IndependentReadError {
+        self.table.fault(self.offset, what)
+    }
+
+    /// The key with its tag, and the value, of the entry that it is at.
+    pub(super) fn entry(&self) -> (&[u8], &[u8]) {
+        (&self.at.key, self.block.as_ref().map_or(&[], |block| block.value(&self.at)))
+    }
+}
+
+/// Behind each user's key: sequence number and kind, the newest first.
+pub(super) const TAG: usize = 8;
+
+/// Said where a block is none.
+pub(super) const NO_BLOCK: &str = "a block cannot be read, though its checksum is right";
+
+/// A key without its tag, and the tag; none where it is too short.
+pub(super) fn split(key: &[u8]) -> Option<(&[u8], u64)> {
+    let (user, tag) = key.split_last_chunk::<TAG>()?;
+    Some((user, u64::from_le_bytes(*tag)))
+}
+
+/// LevelDB's order: users' keys ascend, the newest version of one comes first.
+pub(super) fn order(a: &[u8], b: &[u8]) -> Option<Ordering> {
+    let ((a, newer), (b, older)) = (split(a)?, split(b)?);
+    Some(a.cmp(b).then(older.cmp(&newer)))
+}
+
+/// Entries, and at the end where whole keys stand.
+pub(super) struct EntryBlock {
+    bytes: Vec<u8>,
+    entries_end: usize,
+    restarts: usize,
+}
+
+/// The entry that was read last.
+#[derive(Default)]
+pub(super) struct EntryPosition {
+    pub(super) key: Vec<u8>,
+    /// In the block.
+    value: Range<usize>,
+    /// Where the next one begins.
+    next: usize,
+}
+
+impl EntryBlock {
+    /// Takes the content of a block; nothing where that cannot be one.
+    pub(super) fn new(bytes: Vec<u8>) -> Option<Self> {
+        let restarts = little(bytes.last_chunk::<4>()?) as usize;
+        let entries_end = bytes.len().checked_sub(restarts.checked_mul(4)?.checked_add(4)?)?;
+        (restarts > 0).then_some(Self { bytes, entries_end, restarts })
+    }
+
+    pub(super) fn value(&self, at: &EntryPosition) -> &[u8] {
+        &self.bytes[at.value.clone()]
+    }
+
+    /// Goes to the next entry: whether there is one, or nothing where it cannot be read.
+    pub(super) fn next(&self, at: &mut EntryPosition) -> Option<bool> {
+        if at.next == self.entries_end {
+            return Some(false);
+        }
+        let mut rest = ByteCursor(self.bytes.get(at.next..self.entries_end)?);
+        let (shared, own, length) = (rest.varint()?, rest.varint()?, rest.varint()?);
+        let shared = usize::try_from(shared).ok().filter(|shared| *shared <= at.key.len())?;
+        let own = rest.take(own)?;
+        let start = self.entries_end - rest.0.len();
+        let end = start + rest.take(length)?.len();
+        at.key.truncate(shared);
+        at.key.extend_from_slice(own);
+        (at.value, at.next) = (start..end, end);
+        (at.key.len() >= TAG).then_some(true)
+    }
+
+    /// Goes to the first entry that is not before `key`, as a node does: by whole keys to the last of them that is
+    /// before it, and on from there.
+    pub(super) fn seek(&self, key: &[u8], at: &mut EntryPosition) -> Option<bool> {
+        let (mut low, mut high) = (0, self.restarts - 1);
+        while low < high {
+            let middle = (low + high).div_ceil(2);
+            self.restart(middle, at)?;
+            // One that is not there is as good as one that is behind.
+            if self.next(at)? && order(&at.key, key)?.is_lt() {
+                low = middle
+            } else {
+                high = middle - 1
+            }
+        }
+        self.restart(low, at)?;
+        while self.next(at)? {
+            if order(&at.key, key)?.is_ge() {
+                return Some(true);
+            }
+        }
+        Some(false)
+    }
+
+    /// Stands before the whole key of this number.
+    fn restart(&self, number: usize, at: &mut EntryPosition) -> Option<()> {
+        let place = self.entries_end + 4 * number;
+        at.key.clear();
+        at.next = little(&self.bytes[place..place + 4]) as usize;
+        (at.next <= self.entries_end).then_some(())
+    }
+}
+
+/// The name under which a table's list of further blocks has them.
+pub(super) const NAME: &[u8] = b"filter.leveldb.BuiltinBloomFilter2";
+
+/// Whether a look-up of a user's key goes on to the block that begins at `offset`. What is no filter holds nothing
+/// back, as in LevelDB.
+pub(super) fn may_have(filters: &[u8], offset: u64, key: &[u8]) -> bool {
+    filter_of(filters, offset).is_none_or(|filter| matches(filter, key))
+}
+
+/// The filter of the block there. They come one after the other, then where each begins, where that list begins, and
+/// of how many bytes of the table one is, as a power of two.
+fn filter_of(filters: &[u8], offset: u64) -> Option<&[u8]> {
+    let (log2, rest) = filters.split_last()?;
+    let (places, end) = rest.split_last_chunk::<4>()?;
+    let end = little(end) as usize;
+    let count = places.len().checked_sub(end)? / 4;
+    let number = offset.checked_shr((*log2).into()).unwrap_or(0);
+    let number = usize::try_from(number).ok().filter(|number| *number < count)?;
+    // Behind the last one stands where the list begins, which is where it ends.
+    let place = |number: usize| Some(little(rest.get(end + 4 * number..)?.get(..4)?) as usize);
+    filters[..end].get(place(number)?..place(number + 1)?)
+}
+
+fn matches(filter: &[u8], key: &[u8]) -> bool {
+    let Some((probes, bits)) = filter.split_last().filter(|(_, bits)| !bits.is_empty()) else {
+        return false;
+    };
+    // Kept for other filters.
+    if *probes > 30 {
+        return true;
+    }
+    let (first, count) = (hash(key), bits.len() as u64 * 8);
+    let step = first.rotate_right(17);
+    (0..u32::from(*probes)).all(|probe| {
+        let bit = u64::from(first.wrapping_add(step.wrapping_mul(probe))) % count;
+        bits[(bit / 8) as usize] >> (bit % 8) & 1 == 1
+    })
+}
+
+/// LevelDB's own, of four bytes at a time (`util/hash.cc`).
+fn hash(key: &[u8]) -> u32 {
+    const FACTOR: u32 = 0xc6a4_a793;
+    let mut words = key.chunks_exact(4);
+    let start = 0xbc9f_1d34 ^ (key.len() as u32).wrapping_mul(FACTOR);
+    let hash = words.by_ref().fold(start, |hash, word| {
+        let hash = hash.wrapping_add(little(word)).wrapping_mul(FACTOR);
+        hash ^ hash >> 16
+    });
+    match words.remainder() {
+        [] => hash,
+        rest => {
+            let hash = hash.wrapping_add(little(rest)).wrapping_mul(FACTOR);
+            hash ^ hash >> 24
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Answers of LevelDB's own test (`util/hash_test.cc` has another seed; `bloom_test.cc`): an empty filter has nothing,
+    /// and of a broken one nothing is concluded.
+    #[test]
+    fn filters_that_say_little() {
+        assert!(!matches(&[], b"hello"));
+        assert!(!matches(&[6], b"hello"));
+        assert!(matches(&[0, 31], b"hello"));
+        assert!(!matches(&[0, 6], b"hello"));
+        assert!(matches(&[0xff, 6], b"hello"));
+        assert!(may_have(&[], 0, b"hello"));
+        assert!(may_have(&[9, 0, 0, 0, 11], 0, b"hello"));
+    }
+}
