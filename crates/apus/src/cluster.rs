@@ -4,7 +4,7 @@ mod args;
 mod key;
 mod own;
 
-pub(crate) use args::ClusterArgs;
+pub(crate) use args::{ClusterArgs, ClusterCommand};
 
 use crate::allocator;
 use crate::args::ProofsArg;

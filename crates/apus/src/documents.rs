@@ -20,7 +20,7 @@ pub(crate) fn completions(shell: Shell) -> Result<(), Failure> {
 
 /// Writes the page of a command, and those of the commands below it.
 fn write_pages(command: &Command, folder: &Path) -> io::Result<()> {
-    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+    for below in command.get_subcommands() {
         write_pages(below, folder)?;
     }
     let (page, mut text) = (Man::new(command.clone()), Vec::new());

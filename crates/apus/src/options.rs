@@ -1,25 +1,25 @@
 //! Options that do not fit each other, told before anything is done: what a run refuses a plan of it refuses, too.
 
-use crate::args::{Engine, HintsArg, SinkArg};
+use crate::args::{EngineArg, HintsArg, SinkArg};
 use crate::failure::Failure;
 
 /// Engine and hints must fit together.
 pub(crate) fn expect_engine_takes(
-    engine: Option<Engine>,
+    engine: Option<EngineArg>,
     hints: Option<&HintsArg>,
 ) -> Result<(), Failure> {
     match (engine, hints) {
-        (Some(Engine::Swiftsync), None) => Err(Failure::usage(
-            "the engine swiftsync needs --hints; without any, use --engine utxo",
+        (Some(EngineArg::Swiftsync), None) => Err(Failure::usage(
+            "the engine swiftsync needs --hints; without any, leave out --engine",
         )),
-        (Some(engine @ (Engine::Utxo | Engine::Mergesync | Engine::Utreexo)), Some(_)) => {
-            let name = match engine {
-                Engine::Utxo => "utxo",
-                Engine::Utreexo => "utreexo",
-                _ => "mergesync",
+        (Some(engine @ (EngineArg::Utxo | EngineArg::Mergesync | EngineArg::Utreexo)), Some(_)) => {
+            let (name, asked) = match engine {
+                EngineArg::Utxo => ("utxo", "--engine utxo and --coins"),
+                EngineArg::Utreexo => ("utreexo", "--proofs"),
+                _ => ("mergesync", "--engine mergesync"),
             };
             Err(Failure::usage(format!(
-                "the engine {name} has no use for hints: leave out --hints, or use --engine swiftsync",
+                "the engine {name} has no use for hints: leave out --hints, or {asked}",
             )))
         }
         _ => Ok(()),

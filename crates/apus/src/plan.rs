@@ -12,7 +12,7 @@ mod times;
 
 pub(crate) use needs::{Blocks, Needs, Set, Way, tell_little_room};
 
-use crate::args::{Engine, PlanArgs, SinkArg};
+use crate::args::{EngineArg, PlanArgs, SinkArg};
 use crate::aside::bytes_in;
 use crate::failure::Failure;
 use crate::files::expect_hints;
@@ -88,14 +88,17 @@ impl Observer for Warnings {
 
 /// What the options ask for, where a plan knows it.
 fn way(args: &PlanArgs) -> Result<Way, Failure> {
-    expect_engine_takes(args.engine, args.hints.as_ref())?;
-    let in_order = args.engine == Some(Engine::Utxo);
     #[cfg(feature = "remote-coins")]
-    let on_servers = args.coins.beyond(in_order)?.is_some();
+    let on_servers = args.coins.are_named();
     #[cfg(not(feature = "remote-coins"))]
     let on_servers = false;
-    match args.engine {
-        Some(Engine::Utreexo) => Err(Failure::usage(
+    let engine = args.engine.or(on_servers.then_some(EngineArg::Utxo));
+    expect_engine_takes(engine, args.hints.as_ref())?;
+    let in_order = engine == Some(EngineArg::Utxo);
+    #[cfg(feature = "remote-coins")]
+    args.coins.beyond(in_order)?;
+    match engine {
+        Some(EngineArg::Utreexo) => Err(Failure::usage(
             "what the engine utreexo takes cannot be foreseen: leave out --engine, or name another",
         )),
         _ if args.hints.is_some() => Ok(Way::Hints),
@@ -159,9 +162,4 @@ impl Place {
 /// Whether a set is that of the main chain, whose proportions are known.
 fn is_main(chain: Network) -> bool {
     chain == Network::Main
-}
-
-/// Whether a chain has a block up to which scripts are taken for valid.
-fn is_assumed_valid(chain: Network) -> bool {
-    Params::of(chain).default_assume_valid.is_some()
 }

@@ -7,7 +7,7 @@ use crate::args::{ReindexArgs, SinkArg};
 use crate::failure::Failure;
 use crate::machine::now;
 use crate::node::{Node, expect_folders, pruned_node, reach};
-use crate::sync::{Job, JobSource, expect_engine, run, tell};
+use crate::sync::{Job, JobSource, run, tell};
 use crate::verify::line;
 use apus_chain::{BlockHash, Params};
 use apus_datadir::chainstate::SNAPSHOT_CHAINSTATE;
@@ -23,7 +23,6 @@ use std::time::Duration;
 
 /// Runs `apus reindex`.
 pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
-    expect_engine(None, args.hints.as_ref(), &args.connect)?;
     let node = Node::find(&args.datadir, args.chain, args.blocksdir.as_deref())?;
     expect_folders(&node)?;
     let Node { folder, blocks, .. } = &node;

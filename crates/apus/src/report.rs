@@ -65,8 +65,8 @@ pub(crate) struct Report {
     pub(crate) verified: Verified,
     /// What was taken for granted, in words.
     pub(crate) assumed: Vec<String>,
-    /// Blocks under hints that Bitcoin Core would have checked: what `--assume-hinted-valid` stands for
-    /// here; null where there were none.
+    /// Blocks under hints that Bitcoin Core would have checked: what `--assumevalid hints` stands
+    /// for here; null where there were none.
     pub(crate) assume_hinted_valid: Option<AssumedBlocks>,
     /// Whether Bitcoin Core's own table of snapshots has this very set.
     pub(crate) in_assumeutxo_table: bool,

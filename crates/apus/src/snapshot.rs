@@ -1,7 +1,8 @@
 //! `apus snapshot`: info, verify.
 
 use crate::args::{
-    ConnectArgs, HintsArg, SnapshotArgs, SnapshotCommand, SnapshotInfoArgs, SnapshotVerifyArgs,
+    AssumeArgs, ConnectArgs, HintsArg, SnapshotArgs, SnapshotCommand, SnapshotInfoArgs,
+    SnapshotVerifyArgs,
 };
 use crate::failure::Failure;
 use crate::files::Content;
@@ -102,10 +103,8 @@ fn verify(args: &SnapshotVerifyArgs) -> Result<(), Failure> {
     let interrupt = watch_signals()?;
     args.file.make_plain(&work_path(&proof), &interrupt)?;
     let claimed = read(&args.file, Some(args.source.chain), false)?;
-    let connect = args.validation.map(|validation| ConnectArgs {
-        validation,
-        assumevalid: args.assumevalid,
-        assume_hinted_valid: false,
+    let connect = args.assume.assumevalid.map(|assumed| ConnectArgs {
+        assume: AssumeArgs::of(assumed),
         witnesses: None,
         prevout_threads: 0,
     });

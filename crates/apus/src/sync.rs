@@ -6,8 +6,8 @@ pub(crate) mod proofs;
 mod room;
 
 use crate::args::{
-    AggregateArg, AssumeValidArg, BlocksArg, ConnectArgs, Engine, HintsArg, PeerArgs, RunArgs,
-    SinkArg, SourceArgs, SyncArgs, Validation,
+    AggregateArg, BlocksArg, ConnectArgs, EngineArg, HintsArg, PeerArgs, RunArgs, SinkArg,
+    SourceArgs, SyncArgs,
 };
 use crate::aside;
 use crate::coins::Beyond;
@@ -57,11 +57,11 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
 
 /// The same with segments that other machines do, where there is a queue.
 pub(crate) fn command_on(args: &SyncArgs, queue: Option<&dyn JobQueue>) -> Result<(), Failure> {
-    let hints = args.hints.as_ref();
+    let (hints, engine) = (args.hints.as_ref(), args.engine());
     expect_purpose(args)?;
-    expect_engine(args.engine, hints, &args.connect)?;
+    expect_engine_takes(engine, hints)?;
     let keeps = args.blocksdir.is_some() || args.peers.blocks == BlocksArg::Keep;
-    if args.engine == Some(Engine::Mergesync) && !keeps {
+    if engine == Some(EngineArg::Mergesync) && !keeps {
         return Err(Failure::usage(
             "the engine mergesync goes over the blocks twice: name their folder by --blocksdir DIR, or have \
              those of peers kept, by --blocks keep with --out chainstate:DIR",
@@ -70,7 +70,7 @@ pub(crate) fn command_on(args: &SyncArgs, queue: Option<&dyn JobQueue>) -> Resul
     let proofs = proofs::input(args)?;
     expect_folder_options(args, hints.is_some())?;
     #[cfg(feature = "remote-coins")]
-    let beyond = args.coins.beyond(args.engine == Some(Engine::Utxo))?;
+    let beyond = args.coins.beyond(engine == Some(EngineArg::Utxo))?;
     #[cfg(not(feature = "remote-coins"))]
     let beyond = None;
     let report = run(&Job {
@@ -82,11 +82,11 @@ pub(crate) fn command_on(args: &SyncArgs, queue: Option<&dyn JobQueue>) -> Resul
             None => JobSource::Peers(&args.peers),
         },
         hints,
-        engine: match args.engine {
-            Some(Engine::Mergesync) => Some(apus_sync::Engine::MergeSync),
-            Some(Engine::Utxo) => Some(apus_sync::Engine::Utxo),
-            Some(Engine::Utreexo) => Some(apus_sync::Engine::Utreexo),
-            Some(Engine::Swiftsync) | None => None,
+        engine: match engine {
+            Some(EngineArg::Mergesync) => Some(apus_sync::Engine::MergeSync),
+            Some(EngineArg::Utxo) => Some(apus_sync::Engine::Utxo),
+            Some(EngineArg::Utreexo) => Some(apus_sync::Engine::Utreexo),
+            Some(EngineArg::Swiftsync) | None => None,
         },
         proofs: proofs.as_ref(),
         hints_order: args.hints_order,
@@ -169,27 +169,6 @@ fn expect_purpose(args: &SyncArgs) -> Result<(), Failure> {
         "say where blocks come from, by --blocksdir DIR or --connect NODE; or what to write, by --out: \
          then peers are found (see `apus sync --help`)",
     ))
-}
-
-/// Engine, hints and validation must fit together.
-pub(crate) fn expect_engine(
-    engine: Option<Engine>,
-    hints: Option<&HintsArg>,
-    connect: &ConnectArgs,
-) -> Result<(), Failure> {
-    expect_engine_takes(engine, hints)?;
-    let all_scripts = match (connect.validation, connect.assumevalid) {
-        (Validation::Full, _) => "--validation full",
-        (Validation::Assumevalid, Some(AssumeValidArg(None))) => "--assumevalid 0",
-        (Validation::Assumevalid, _) => return Ok(()),
-    };
-    if hints.is_some() && connect.assume_hinted_valid {
-        return Err(Failure::usage(format!(
-            "{all_scripts} runs every script, and --assume-hinted-valid none up to where the hints stop: \
-             leave out one of them",
-        )));
-    }
-    Ok(())
 }
 
 /// What a data directory can come from, and options that would do nothing.
@@ -329,7 +308,7 @@ impl Job<'_> {
         };
         let makes = match self.engine {
             _ if self.bridge.is_some() => Some("`apus utreexo prove`"),
-            Some(apus_sync::Engine::Utreexo) => Some("--engine utreexo"),
+            Some(apus_sync::Engine::Utreexo) => Some("--proofs"),
             _ => None,
         };
         leave_witnesses(args, self.outputs, peers, makes)
@@ -338,7 +317,7 @@ impl Job<'_> {
 
 /// What a [`Job::proof`] leaves open.
 pub(crate) const NOT_ASKED: &str = "Whether these blocks are valid is another question, which `apus \
-                                    sync --validation full` answers without hints.";
+                                    sync --assumevalid 0` answers without hints.";
 
 /// A run whose whole purpose is the proof.
 pub(crate) fn prove(job: &Job<'_>) -> Result<Report, Failure> {
@@ -396,9 +375,7 @@ fn run_watched(
     let now = clock(params)?;
     let verifier = verifier(params)?;
     let paths = output_paths(job.outputs);
-    let assume_valid =
-        job.connect.map(|args| assume_valid(args.validation, args.assumevalid, params));
-    let assume_valid = assume_valid.transpose()?.flatten();
+    let assume_valid = job.connect.and_then(|args| args.assume.block(params));
     expect_scripts(job, assume_valid)?;
     let leave_witnesses = job.connect.map(|args| job.leaves_witnesses(args)).transpose()?;
     let leave_witnesses = leave_witnesses.unwrap_or_default();
@@ -577,29 +554,13 @@ fn expect_scripts(job: &Job<'_>, assume_valid: Option<BlockHash>) -> Result<(), 
     expect_interpreter()
 }
 
-/// The block up to which scripts are taken for valid.
-pub(crate) fn assume_valid(
-    validation: Validation,
-    assumevalid: Option<AssumeValidArg>,
-    params: &Params,
-) -> Result<Option<BlockHash>, Failure> {
-    match (validation, assumevalid) {
-        (Validation::Full, Some(AssumeValidArg(Some(_)))) => Err(Failure::usage(
-            "--validation full assumes no block to be valid: leave out --assumevalid",
-        )),
-        (Validation::Full, _) => Ok(None),
-        (Validation::Assumevalid, Some(AssumeValidArg(given))) => Ok(given),
-        (Validation::Assumevalid, None) => Ok(params.default_assume_valid),
-    }
-}
-
 /// Commands that say nothing of rules ask whether hints fit blocks, and not whether these are valid.
 fn hinted_validity(job: &Job<'_>) -> HintedValidity {
     match job.connect {
         None => HintedValidity::NotAsked,
         // Hints that are themselves the question stand for nothing.
         Some(_) if job.stop == Stop::AtHints => HintedValidity::Checked,
-        Some(args) if args.assume_hinted_valid => HintedValidity::Assumed,
+        Some(args) if args.assume.hinted() => HintedValidity::Assumed,
         Some(_) => HintedValidity::Anchored,
     }
 }

@@ -24,13 +24,7 @@ pub(crate) fn command(args: &UtreexoArgs) -> Result<(), Failure> {
 }
 
 fn prove(args: &ProveArgs) -> Result<(), Failure> {
-    let connect = ConnectArgs {
-        validation: args.validation,
-        assumevalid: args.assumevalid,
-        assume_hinted_valid: false,
-        witnesses: None,
-        prevout_threads: 0,
-    };
+    let connect = ConnectArgs { assume: args.assume, witnesses: None, prevout_threads: 0 };
     let report = run(&Job {
         chain: args.source.chain,
         source: JobSource::Files {

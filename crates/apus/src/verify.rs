@@ -1,6 +1,6 @@
 //! `apus verify`: whether what a node believes is true.
 
-use crate::args::{SinkArg, Validation, VerifyArgs};
+use crate::args::{AssumeArgs, AssumeValidArg, SinkArg, VerifyArgs};
 use crate::aside::bytes_in;
 use crate::course::{Way, Writes, expected};
 use crate::failure::{Failure, IO};
@@ -16,10 +16,9 @@ use crate::report::{
     write_report,
 };
 use crate::scripts::{expect_interpreter, verifier};
-use crate::sync::assume_valid;
 use crate::watched::{About, lock};
 use crate::workdir::WorkFolder;
-use apus_chain::{BlockHash, Params};
+use apus_chain::Params;
 use apus_datadir::{BlockFiles, read_index_flags};
 use apus_sync::{
     DiskUse, Event, Finding, FindingKind, Found, Observer, Proof, Verified, Verify, Warning,
@@ -45,7 +44,11 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     expect_folders(&node)?;
     let Node { folder, blocks, .. } = node;
     expect_not_reindexing(&blocks.home)?;
-    let assume_valid = assumed_valid(args, params)?;
+    let assume = AssumeArgs::of(args.assume.assumevalid.unwrap_or(AssumeValidArg::NOTHING));
+    let (scripts, assume_valid) = (assume.nothing(), assume.block(params));
+    if assume_valid.is_none() {
+        expect_interpreter()?;
+    }
     let verifier = verifier(params)?;
     let work = args
         .run
@@ -62,7 +65,6 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     }
     let threads = threads(args.run.par);
     let about = About { command: "verify", chain: args.chain.name(), threads, on_servers: false };
-    let scripts = args.validation == Validation::Full;
     let watch = Watch::of(&args.run, about, expected(Way::Node, scripts, true, Writes::Files))?;
     let interrupt = watch_signals()?;
     // Twice: the first time nothing is made in a folder of another kind, the second time nobody else can.
@@ -110,14 +112,14 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     })?;
     record.note("done", &format!("{} kinds of findings", verified.findings.len()));
     let shared = Arc::clone(&record.shared);
-    let report = Report::new(args, &verified, record, threads);
+    let report = Report::new(args, scripts, &verified, record, threads);
     lock(&shared).report = serde_json::to_value(&report).ok();
     if let Some(path) = &args.run.report {
         write_report(path, &report)?;
     }
     discard_verify(&work)?;
     locked.discard()?;
-    tell(args, &verified)
+    tell(args, scripts, &verified)
 }
 
 /// Nothing is written or removed in a folder of another kind.
@@ -192,20 +194,6 @@ fn room_for(needs: &Needs<'_>) -> Result<Vec<Event>, Failure> {
     Ok(told)
 }
 
-/// The block up to which scripts are taken for valid. Where all are run, a build that runs none says so.
-fn assumed_valid(args: &VerifyArgs, params: &Params) -> Result<Option<BlockHash>, Failure> {
-    if args.validation == Validation::Full && args.assumevalid.is_some() {
-        return Err(Failure::usage(
-            "--assumevalid is about --validation assumevalid, which is not given: all scripts are run",
-        ));
-    }
-    let assumed = assume_valid(args.validation, args.assumevalid, params)?;
-    if assumed.is_none() {
-        expect_interpreter()?;
-    }
-    Ok(assumed)
-}
-
 fn expect_not_reindexing(blocksdir: &Path) -> Result<(), Failure> {
     // What cannot be read is told as a finding.
     if read_index_flags(blocksdir).is_ok_and(|flags| flags.reindexing) {
@@ -217,8 +205,8 @@ fn expect_not_reindexing(blocksdir: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Tells what was found, and last whether all is as it should be.
-fn tell(args: &VerifyArgs, verified: &Verified) -> Result<(), Failure> {
+/// Tells what was found, and last whether all is as it should be. `scripts`: every script was to be run.
+fn tell(args: &VerifyArgs, scripts: bool, verified: &Verified) -> Result<(), Failure> {
     if let Some(proof) = &verified.proof {
         print::result(proven(proof))?;
     }
@@ -240,10 +228,10 @@ fn tell(args: &VerifyArgs, verified: &Verified) -> Result<(), Failure> {
     }
     if verified.findings.is_empty() {
         let proof = verified.proof.as_ref().filter(|_| verified.unproven.is_none());
-        let what = match (proof, args.validation) {
+        let what = match (proof, scripts) {
             (None, _) => "Nothing wrong was found with what there is",
-            (Some(_), Validation::Full) => "All that the node believes is true",
-            (Some(_), Validation::Assumevalid) => {
+            (Some(_), true) => "All that the node believes is true",
+            (Some(_), false) => {
                 "All that the node believes is true, if the scripts are that were not run"
             }
         };
@@ -361,7 +349,13 @@ struct ProofReport {
 }
 
 impl Report {
-    fn new(args: &VerifyArgs, verified: &Verified, record: Record, threads: usize) -> Self {
+    fn new(
+        args: &VerifyArgs,
+        scripts: bool,
+        verified: &Verified,
+        record: Record,
+        threads: usize,
+    ) -> Self {
         let findings = verified.findings.iter().map(FindingReport::new).collect();
         let proof = verified.proof.as_ref().map(|proof| ProofReport {
             stop_height: proof.at.height,
@@ -383,10 +377,7 @@ impl Report {
             version: VERSION,
             chain: args.chain.name(),
             datadir: args.datadir.display().to_string(),
-            validation: match args.validation {
-                Validation::Full => "full",
-                Validation::Assumevalid => "assumevalid",
-            },
+            validation: if scripts { "full" } else { "assumevalid" },
             proven: verified.findings.is_empty() && proof.is_some() && verified.unproven.is_none(),
             findings,
             unproven: verified.unproven.clone(),

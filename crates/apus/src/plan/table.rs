@@ -1,15 +1,16 @@
 //! [`Planning`]: what each way to a set takes, in one table, and which of them fit.
 
+use super::Place;
 use super::needs::{Blocks, Disk, Needs, Set, Way};
 use super::sample::{Sample, Time};
 use super::times::time;
-use super::{Place, is_assumed_valid};
-use crate::args::{PlanArgs, SinkArg, Validation};
+use crate::args::{PlanArgs, SinkArg};
 use crate::course::duration;
 use crate::failure::{Failure, IO};
 use crate::machine::{available_bytes, threads};
 use crate::print;
 use crate::report::{bytes, grouped};
+use apus_chain::Params;
 
 /// What a run takes beside `--dbcache`, at most.
 const MEMORY_BESIDE: u64 = 100 << 20;
@@ -116,12 +117,9 @@ impl Planning<'_> {
             memory_bytes: args.dbcache << 20,
             threads: threads(args.par),
         };
-        let scripts = match (way, args.validation) {
-            (_, Validation::Full) => true,
-            (Way::Hints, Validation::Assumevalid) => false,
-            // Without an assumed-valid block, as on regtest, no script is left out.
-            (_, Validation::Assumevalid) => !is_assumed_valid(args.chain),
-        };
+        // Without an assumed-valid block, as on regtest, no script is left out but of blocks under hints.
+        let assumes = args.assume.block(Params::of(args.chain)).is_some();
+        let scripts = args.assume.nothing() || !assumes && way != Way::Hints;
         let disks = needs.disks()?;
         let whole = |sink: &SinkArg| matches!(sink, SinkArg::Datadir(_));
         let mut lacking = Vec::new();

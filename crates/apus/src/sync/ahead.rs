@@ -1,6 +1,6 @@
 //! What is known of a run before it begins, for those that watch it.
 
-use super::{Job, JobSource, assume_valid};
+use super::{Job, JobSource};
 use crate::args::SinkArg;
 use crate::course::{Expected, Way, Writes, expected};
 use crate::machine::threads;
@@ -39,9 +39,8 @@ impl Job<'_> {
         };
         // Without a block up to which they are taken for valid, as on regtest, all are run. Under hints that depends on
         // what is at hand.
-        let scripts = self.connect.filter(|args| !args.assume_hinted_valid).is_some_and(|args| {
-            let assumed = assume_valid(args.validation, args.assumevalid, Params::of(self.chain));
-            matches!(assumed, Ok(None))
+        let scripts = self.connect.is_some_and(|args| {
+            !args.assume.hinted() && args.assume.block(Params::of(self.chain)).is_none()
         });
         expected(way, scripts, way != Way::Proofs, self.writes(kept))
     }

@@ -1,6 +1,6 @@
 //! `--proofs`: the files, or the bridge nodes, that tell what blocks spend.
 
-use crate::args::{Engine, ProofsArg, SinkArg, SyncArgs};
+use crate::args::{EngineArg, ProofsArg, SinkArg, SyncArgs};
 use crate::failure::Failure;
 use crate::peers::{self, BridgeOptions};
 use apus_chain::Network;
@@ -15,11 +15,11 @@ pub(super) fn input(args: &SyncArgs) -> Result<Option<ProofsInput>, Failure> {
             "--proxy is for peers, and there are none: blocks come from --blocksdir",
         ));
     }
-    match (args.engine == Some(Engine::Utreexo), args.proofs.is_empty()) {
+    match (args.engine() == Some(EngineArg::Utreexo), args.proofs.is_empty()) {
         (false, true) => return Ok(None),
         (false, false) => {
             return Err(Failure::usage(
-                "proofs are for the engine utreexo alone: give --engine utreexo, or leave out --proofs",
+                "proofs are for the engine utreexo alone: leave out --engine, or --proofs",
             ));
         }
         (true, true) => {

@@ -1,7 +1,7 @@
-//! `apus hints`: options and help of `info`, `check` and `convert`.
+//! Files of hints and of coins: `apus hints` with `info`, `check` and `convert`, `apus snapshot` with `info` and `verify`.
 
 use super::values::parse_order;
-use super::{AggregateArgs, HintsArg, RunArgs, SourceArgs};
+use super::{AggregateArgs, AssumeArgs, HintsArg, RunArgs, SourceArgs};
 use crate::unpack::Input;
 use apus_chain::{BlockHash, Network};
 use apus_sync::engines::swiftsync::hints::{BitOrder, Format};
@@ -32,7 +32,7 @@ Examples:
   apus hints info main.bitmap --from bitmap";
 
 #[derive(Args)]
-#[command(after_help = INFO_EXAMPLES)]
+#[command(after_long_help = INFO_EXAMPLES)]
 pub(crate) struct HintsInfoArgs {
     /// The file
     pub(crate) file: Input,
@@ -58,7 +58,7 @@ reads and checks all blocks: this takes as long as `apus sync`, and goes on like
 it where it stopped when you give the same command again.";
 
 #[derive(Args)]
-#[command(after_help = CHECK_EXAMPLES)]
+#[command(after_long_help = CHECK_EXAMPLES)]
 pub(crate) struct HintsCheckArgs {
     /// The hintsfile, or `snapshot:FILE`
     #[arg(value_name = "FILE|snapshot:FILE")]
@@ -101,7 +101,7 @@ Examples:
          --blocksdir ~/.bitcoin/blocks";
 
 #[derive(Args)]
-#[command(after_help = CONVERT_HELP)]
+#[command(after_long_help = CONVERT_HELP)]
 pub(crate) struct HintsConvertArgs {
     /// The file to read
     pub(crate) file: Input,
@@ -118,8 +118,9 @@ pub(crate) struct HintsConvertArgs {
     /// Bit order of the file to read, where the file itself does not settle it
     #[arg(long, value_name = "msb|lsb", value_parser = parse_order)]
     pub(crate) hints_order: Option<BitOrder>,
-    /// Which chain: main, test, testnet4, signet or regtest. If not given, the chain of the blocks that you
-    /// name
+    /// Which chain; that of the blocks if not given
+    ///
+    /// main, test, testnet4, signet or regtest. If not given, the chain of the blocks that you name.
     #[arg(long, default_value = "main", hide_default_value = true)]
     pub(crate) chain: Network,
     /// Folder with Bitcoin Core's blk*.dat files, where the blocks are needed
@@ -176,4 +177,68 @@ impl FromStr for TargetFormat {
             .map_err(|_| "use bip456, bip456-lsb, btcd, bitmap, delta or offsets".to_owned())?;
         Ok(Self { format, order: BitOrder::MsbFirst })
     }
+}
+
+#[derive(Args)]
+pub(crate) struct SnapshotArgs {
+    #[command(subcommand)]
+    pub(crate) command: SnapshotCommand,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum SnapshotCommand {
+    /// What a UTXO snapshot holds: base block, coins, amount, hashes
+    Info(SnapshotInfoArgs),
+    /// Compute the set from blocks and compare
+    Verify(Box<SnapshotVerifyArgs>),
+}
+
+const SNAPSHOT_INFO_EXAMPLES: &str = "\
+Examples:
+  apus snapshot info utxo.dat
+  apus snapshot info utxo.dat --muhash";
+
+#[derive(Args)]
+#[command(after_long_help = SNAPSHOT_INFO_EXAMPLES)]
+pub(crate) struct SnapshotInfoArgs {
+    /// The file
+    pub(crate) file: Input,
+    /// Also compute the MuHash, which takes up to two microseconds a coin
+    #[arg(long)]
+    pub(crate) muhash: bool,
+}
+
+const VERIFY_EXAMPLES: &str = "\
+Examples:
+  Whether a snapshot is the UTXO set that the blocks of your node lead to:
+    apus snapshot verify utxo.dat --blocksdir ~/.bitcoin/blocks
+
+  Whether these blocks are valid, too, by every rule and script; as a node does
+  that began with a snapshot:
+    apus snapshot verify utxo.dat --blocksdir ~/.bitcoin/blocks \\
+         --assumevalid 0
+
+Without --assumevalid Apus does not ask whether the blocks are valid, wherever
+the snapshot stops. With it the snapshot and the undo data beside the blocks say
+which coins are spent, and Apus trusts neither; where there are no undo data, it
+goes over the blocks twice. It reads and checks all blocks: this takes as long
+as `apus sync`, and goes on like it where it stopped when you give the same
+command again.";
+
+#[derive(Args)]
+#[command(after_long_help = VERIFY_EXAMPLES)]
+pub(crate) struct SnapshotVerifyArgs {
+    /// The file
+    pub(crate) file: Input,
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+
+    #[command(flatten)]
+    pub(crate) assume: AssumeArgs,
+
+    #[command(flatten)]
+    pub(crate) proof: AggregateArgs,
+
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
 }
