@@ -7,17 +7,16 @@ mod assume;
 mod files;
 mod node;
 mod sync;
-mod utreexo;
 mod values;
 
 pub(crate) use assume::{AssumeArgs, AssumeValidArg};
 pub(crate) use files::{
-    HintsArgs, HintsCheckArgs, HintsCommand, HintsConvertArgs, HintsInfoArgs, SnapshotArgs,
-    SnapshotCommand, SnapshotInfoArgs, SnapshotVerifyArgs, SourceFormat, TargetFormat,
+    CachesArgs, HintsArgs, HintsCheckArgs, HintsCommand, HintsConvertArgs, HintsInfoArgs,
+    ProveArgs, SnapshotArgs, SnapshotCommand, SnapshotInfoArgs, SnapshotVerifyArgs, SourceFormat,
+    TargetFormat, UtreexoArgs, UtreexoCommand,
 };
 pub(crate) use node::{PlanArgs, ReindexArgs, VerifyArgs};
 pub(crate) use sync::{BlocksArg, EngineArg, PeerArgs, SyncArgs};
-pub(crate) use utreexo::{CachesArgs, ProveArgs, UtreexoArgs, UtreexoCommand};
 pub(crate) use values::{ChallengeArg, HintsArg, ProofsArg, SinkArg};
 #[cfg(feature = "cluster")]
 pub(crate) use values::{parse_listen, parse_mib, parse_proxy};

@@ -1,4 +1,5 @@
-//! [`Cli`]: the command line, which names a command and has its arguments.
+//! [`Cli`]: the command line, which names a command and has its arguments; and what else is made of its description, which
+//! are completions and manual pages.
 
 use crate::args::{
     ChallengeArg, HintsArgs, PlanArgs, ProgressArg, ReindexArgs, SnapshotArgs, SnapshotCommand,
@@ -11,16 +12,19 @@ use crate::cluster::{ClusterArgs, ClusterCommand};
 use crate::coins::CoinsCommandArgs;
 use crate::conf;
 use crate::failure::Failure;
+use crate::machine;
 use crate::plot::PlotArgs;
 use crate::print;
 use crate::submit::SubmitArgs;
-use crate::version;
+use apus_storage::publish_file;
+use apus_sync::draft_of;
 use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
+use clap_mangen::Man;
 use console::Term;
 use std::io::{self, IsTerminal};
 use std::mem;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
@@ -45,12 +49,12 @@ Examples:
 #[derive(Parser)]
 #[command(
     name = "apus",
-    version = version::short(),
-    long_version = version::long(),
+    version = machine::version(),
+    long_version = machine::long_version(),
     after_help = "`apus sync --help` shows examples, and `apus --help` all commands.",
     after_long_help = "\
 More commands:
-  submit       Judge blocks given line by line, as a node does: for tests and comparisons
+  submit       Judge blocks given line by line: for tests and comparisons
   completions  Write what a shell needs to complete commands and options
   man          Write manual pages, one for each command
 
@@ -76,11 +80,11 @@ pub(crate) struct Cli {
     pub(crate) signetchallenge: Option<ChallengeArg>,
 
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: CliCommand,
 }
 
 #[derive(Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CliCommand {
     /// Compute the UTXO set from blocks
     Sync(Box<SyncArgs>),
     /// Say what a run would take of disk, memory and time, and write nothing
@@ -122,16 +126,16 @@ pub(crate) enum Command {
 
 impl Cli {
     /// What the command line and the environment say, and where these name no chain, the blocks.
-    pub(crate) fn read() -> Result<Self, ReadError> {
+    pub(crate) fn read() -> Result<Self, LineError> {
         let command = Self::whole_command();
         let said = conf::with_file(&command, std::env::args_os().collect());
-        let said = said.map_err(ReadError::File)?;
+        let said = said.map_err(LineError::File)?;
         let of_line = |error| match said.place(&error) {
-            Some(place) => ReadError::Elsewhere(place, error),
-            None => ReadError::Line(error),
+            Some(place) => LineError::Elsewhere(place, error),
+            None => LineError::Line(error),
         };
         let mut matches = command.try_get_matches_from(&said.words).map_err(of_line)?;
-        let signet = chain::know_signet(&matches).map_err(ReadError::File)?;
+        let signet = chain::know_signet(&matches).map_err(LineError::File)?;
         let told = chain::of_line(&matches);
         if told.is_some() || signet.is_some() {
             let mut command = Self::whole_command();
@@ -140,9 +144,9 @@ impl Cli {
             }
             matches = command.try_get_matches_from(&said.words).map_err(of_line)?;
         }
-        chain::expect_signet(&matches, signet).map_err(ReadError::File)?;
+        chain::expect_signet(&matches, signet).map_err(LineError::File)?;
         let mut cli = Self::from_arg_matches(&matches).map_err(of_line)?;
-        let renamed = cli.command.understand().map_err(ReadError::File)?;
+        let renamed = cli.command.understand().map_err(LineError::File)?;
         let progress = chain::innermost(&matches).try_get_one::<ProgressArg>("progress");
         let speaks_json = matches!(progress, Ok(Some(ProgressArg::Json)));
         for text in renamed {
@@ -168,7 +172,7 @@ impl Cli {
 }
 
 /// Why a line cannot be understood.
-pub(crate) enum ReadError {
+pub(crate) enum LineError {
     /// It is not as it must be; or it asks for help.
     Line(clap::Error),
     /// A value is not as it must be that stands in the environment or in a file: where, and what is wrong.
@@ -177,7 +181,7 @@ pub(crate) enum ReadError {
     File(Failure),
 }
 
-impl Command {
+impl CliCommand {
     /// Takes short and old ways to say something for what they mean. Gives what to say of new names.
     fn understand(&mut self) -> Result<Vec<String>, Failure> {
         let (assume, has_hints) = match self {
@@ -273,6 +277,38 @@ fn with_variables(command: clap::Command) -> clap::Command {
 
 fn yes_or_no(said: &str) -> Result<bool, String> {
     conf::yes_or_no(said).ok_or_else(|| "it is 1 or 0, true or false".to_owned())
+}
+
+/// Writes a shell's completions to standard output.
+pub(crate) fn completions(shell: Shell) -> Result<(), Failure> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Cli::whole_command(), "apus", &mut text);
+    print::result(String::from_utf8_lossy(&text).trim_end())
+}
+
+/// Writes the page of a command, and those of the commands below it.
+fn write_pages(command: &clap::Command, folder: &Path) -> io::Result<()> {
+    for below in command.get_subcommands() {
+        write_pages(below, folder)?;
+    }
+    let (page, mut text) = (Man::new(command.clone()), Vec::new());
+    page.render(&mut text)?;
+    let path = folder.join(page.get_filename());
+    publish_file(&path, &draft_of(&path), &text)
+}
+
+/// Writes the manual's pages into a folder, which is made if it is not there, in place of those of the same names.
+pub(crate) fn manual(folder: &Path) -> Result<(), Failure> {
+    let mut whole = Cli::whole_command().disable_help_subcommand(true);
+    whole.build();
+    std::fs::create_dir_all(folder)
+        .and_then(|()| write_pages(&whole, folder))
+        .map_err(|error| Failure::io(folder, error))?;
+    print::result(format_args!(
+        "the manual is in {}: `man -l {}`",
+        folder.display(),
+        folder.join("apus.1").display()
+    ))
 }
 
 #[cfg(test)]

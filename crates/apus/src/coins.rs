@@ -3,16 +3,14 @@
 #[cfg(feature = "remote-coins")]
 mod copy;
 #[cfg(feature = "remote-coins")]
-mod get;
-#[cfg(feature = "remote-coins")]
 mod source;
+
+#[cfg(feature = "remote-coins")]
+pub(crate) use servers::{CoinsArgs, CoinsCommandArgs, command};
 
 use apus_chain::Network;
 use apus_engine::utxo::{CoinsStore, StoreError};
 use std::sync::Arc;
-
-#[cfg(feature = "remote-coins")]
-pub(crate) use servers::{CoinsArgs, CoinsCommandArgs, command};
 
 /// Opens a store for the coins of a chain, with so many bytes for coins on their way from it.
 type Open = dyn Fn(Network, u64) -> Result<Arc<dyn CoinsStore>, StoreError> + Sync;
@@ -40,7 +38,7 @@ impl Beyond {
 mod servers {
     use super::Beyond;
     use super::copy::{CopyArgs, copy};
-    use super::get::{GetArgs, get};
+    use super::copy::{GetArgs, get};
     use crate::failure::{Failure, INTERRUPTED, IO, USAGE, WRONG};
     use apus_coins::{Access, Password, Place};
     use apus_engine::utxo::{BatchedStore, BatcherOptions, CoinsStore, StoreError};

@@ -1,21 +1,20 @@
 //! `apus verify`: whether what a node believes is true.
 
 use crate::args::{AssumeArgs, AssumeValidArg, SinkArg, VerifyArgs};
-use crate::aside::bytes_in;
-use crate::course::{Way, Writes, expected};
+use crate::course::{RunWay, Writes, expected};
 use crate::failure::{Failure, IO};
 use crate::files::{expect_apart, expect_not_in, expect_writable};
-use crate::interrupt::watch_signals;
-use crate::machine::{Machine, clock, cpu_seconds, rss_peak_bytes, threads};
-use crate::node::{Node, expect_folders};
-use crate::plan::{self, Blocks, Needs, Set};
+use crate::machine::{Machine, clock, cpu_seconds, rss_peak_bytes, threads, watch_signals};
+use crate::node::{NodeFolders, expect_folders};
+use crate::options::{expect_interpreter, verifier};
+use crate::places::bytes_in;
+use crate::plan::{self, BlocksSize, Needs, SetSize};
 use crate::print;
-use crate::render::{Record, Renderer, Watch};
+use crate::render::{Renderer, RunRecord, Watch};
 use crate::report::{
     FailedReport, PhaseReport, bytes, display_hash, grouped, is_failed_report, leave_failed,
     write_report,
 };
-use crate::scripts::{expect_interpreter, verifier};
 use crate::watched::{About, lock};
 use crate::workdir::WorkFolder;
 use apus_chain::Params;
@@ -40,9 +39,9 @@ const ROOM_LEAST: u64 = 1 << 20;
 pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     let params = Params::of(args.chain);
     let now = clock(params)?;
-    let node = Node::find(&args.datadir, args.chain, args.blocksdir.as_deref())?;
+    let node = NodeFolders::find(&args.datadir, args.chain, args.blocksdir.as_deref())?;
     expect_folders(&node)?;
-    let Node { folder, blocks, .. } = node;
+    let NodeFolders { folder, blocks, .. } = node;
     expect_not_reindexing(&blocks.home)?;
     let assume = AssumeArgs::of(args.assume.assumevalid.unwrap_or(AssumeValidArg::NOTHING));
     let (scripts, assume_valid) = (assume.nothing(), assume.block(params));
@@ -65,7 +64,7 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     }
     let threads = threads(args.run.par);
     let about = About { command: "verify", chain: args.chain.name(), threads, on_servers: false };
-    let watch = Watch::of(&args.run, about, expected(Way::Node, scripts, true, Writes::Files))?;
+    let watch = Watch::of(&args.run, about, expected(RunWay::Node, scripts, true, Writes::Files))?;
     let interrupt = watch_signals()?;
     // Twice: the first time nothing is made in a folder of another kind, the second time nobody else can.
     expect_work_folder(&work)?;
@@ -112,7 +111,7 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     })?;
     record.note("done", &format!("{} kinds of findings", verified.findings.len()));
     let shared = Arc::clone(&record.shared);
-    let report = Report::new(args, scripts, &verified, record, threads);
+    let report = VerifyReport::new(args, scripts, &verified, record, threads);
     lock(&shared).report = serde_json::to_value(&report).ok();
     if let Some(path) = &args.run.report {
         write_report(path, &report)?;
@@ -156,9 +155,9 @@ fn expect_room(
     let block_bytes = files.map_or(0, |files| files.bytes_total());
     let copy = [SinkArg::Snapshot(work.join("coins.dat"))];
     let needs = Needs {
-        blocks: Blocks::of_size(block_bytes),
-        way: plan::Way::Hints,
-        set: Set::of_chainstate(bytes_in(&folder.join("chainstate"))),
+        blocks: BlocksSize::of_size(block_bytes),
+        way: plan::PlanWay::Hints,
+        set: SetSize::of_chainstate(bytes_in(&folder.join("chainstate"))),
         outputs: &copy,
         prune: false,
         workdir: work,
@@ -291,7 +290,7 @@ pub(crate) fn line(finding: &Finding) -> String {
 
 /// What was found, for programs (`docs/formats/verify.md`).
 #[derive(Serialize)]
-struct Report {
+struct VerifyReport {
     version: u32,
     chain: &'static str,
     datadir: String,
@@ -348,12 +347,12 @@ struct ProofReport {
     assumed_script_blocks: u64,
 }
 
-impl Report {
+impl VerifyReport {
     fn new(
         args: &VerifyArgs,
         scripts: bool,
         verified: &Verified,
-        record: Record,
+        record: RunRecord,
         threads: usize,
     ) -> Self {
         let findings = verified.findings.iter().map(FindingReport::new).collect();
@@ -426,9 +425,9 @@ mod tests {
         let workdir = desk.path().join("new");
         let copy = [SinkArg::Snapshot(workdir.join("coins.dat"))];
         let needs = |coins, block_bytes| Needs {
-            blocks: Blocks::of_size(block_bytes),
-            way: plan::Way::Hints,
-            set: Set { coins },
+            blocks: BlocksSize::of_size(block_bytes),
+            way: plan::PlanWay::Hints,
+            set: SetSize { coins },
             outputs: &copy,
             prune: false,
             workdir: &workdir,

@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 #[derive(Args, Clone, Copy, Default)]
 pub(crate) struct AssumeArgs {
-    /// Run no scripts of this block's ancestors; 0: run all
+    /// Run no scripts below this block; 0: run all
     ///
     /// What is checked, and what is assumed? Apus checks every rule, but under Core's conditions takes the scripts of
     /// one block's ancestors for valid: of the block with this HASH, or of the one that Core assumes valid (`default`).

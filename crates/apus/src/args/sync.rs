@@ -92,13 +92,13 @@ pub(crate) struct SyncArgs {
     #[arg(long, default_value = "main", hide_default_value = true)]
     pub(crate) chain: Network,
 
-    /// Folder with Core's blk*.dat files; none: from peers
+    /// Folder of Core's blk*.dat files; else from peers
     ///
     /// Opened for reading only; without it, blocks come from peers.
     #[arg(long, value_name = "DIR")]
     pub(crate) blocksdir: Option<PathBuf>,
 
-    /// Which coins survive: a hintsfile, or snapshot:FILE
+    /// Which coins survive: FILE or snapshot:FILE
     ///
     /// A hintsfile of BIP-456, or a UTXO snapshot. With hints a run is several times as fast, and does not check every
     /// rule: see below.
@@ -117,7 +117,7 @@ pub(crate) struct SyncArgs {
     #[arg(long, value_name = "DIR|peer:HOST[:PORT]", hide_short_help = true)]
     pub(crate) proofs: Vec<ProofsArg>,
 
-    /// The height whose set is wanted; the tip if not given
+    /// Height of the set; the tip if not given
     ///
     /// Not below that of the hints.
     #[arg(long, value_name = "HEIGHT")]

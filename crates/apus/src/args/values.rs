@@ -1,6 +1,6 @@
 //! Values of options that are more than a word or a number.
 
-use crate::unpack::Input;
+use crate::unpack::InputFile;
 use apus_sync::engines::swiftsync::hints::BitOrder;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -30,13 +30,13 @@ impl FromStr for ChallengeArg {
 /// `FILE` or `snapshot:FILE`.
 #[derive(Clone)]
 pub(crate) enum HintsArg {
-    File(Input),
-    Snapshot(Input),
+    File(InputFile),
+    Snapshot(InputFile),
 }
 
 impl HintsArg {
     /// The file, whatever it is.
-    pub(crate) fn input(&self) -> &Input {
+    pub(crate) fn input(&self) -> &InputFile {
         match self {
             Self::File(input) | Self::Snapshot(input) => input,
         }

@@ -131,7 +131,7 @@ pub(crate) const FORMATS: &[(&str, &str)] = &[
     ("hints.md", "crates/engine/src/swiftsync/hints/file.rs"),
     ("proofs.md", "crates/utreexo/src/range_file.rs"),
     ("remote-coins.md", "extras/coins/src/cluster/record.rs"),
-    ("metrics.md", "crates/apus/src/metrics.rs"),
+    ("metrics.md", "crates/apus/src/page.rs"),
     ("report.md", "crates/apus/src/report.rs"),
     ("report.md", "crates/apus/src/report/failed.rs"),
     ("snapshot.md", "crates/datadir/src/snapshot.rs"),
