@@ -1,4 +1,4 @@
-//! Tells the program which commit it is built from (`src/version.rs`). Nothing is built here.
+//! Tells the program which commit it is built from (`src/machine.rs`). Nothing is built here.
 
 use std::path::Path;
 use std::process::Command;

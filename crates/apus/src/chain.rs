@@ -19,7 +19,7 @@ pub(crate) const CHAIN: &str = "chain";
 const CHALLENGE: &str = "signetchallenge";
 
 /// The part of a line that is about its command.
-fn innermost(matches: &ArgMatches) -> &ArgMatches {
+pub(crate) fn innermost(matches: &ArgMatches) -> &ArgMatches {
     let mut command = matches;
     while let Some((_, inner)) = command.subcommand() {
         command = inner;

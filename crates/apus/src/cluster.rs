@@ -4,18 +4,16 @@ mod args;
 mod key;
 mod own;
 
-pub(crate) use args::ClusterArgs;
+pub(crate) use args::{ClusterArgs, ClusterCommand};
 
 use crate::allocator;
 use crate::args::ProofsArg;
 use crate::failure::{Failure, IO};
-use crate::interrupt::watch_signals;
-use crate::machine::{now, threads};
-use crate::peers::{BridgeOptions, USER_AGENT};
+use crate::machine::{now, threads, watch_signals};
+use crate::peers::{BridgePeersOptions, USER_AGENT};
 use crate::print;
 use crate::report::{bytes, grouped};
-use crate::sync::command_on;
-use crate::sync::proofs::named;
+use crate::sync::{command_on, named};
 use apus_chain::{Network, Params};
 use apus_cluster::{ClusterKey, Coordinator, LinkError, LinkOptions, Overview, RunSeen, Worker};
 use apus_jobs::{
@@ -25,9 +23,7 @@ use apus_p2p::addresses::{NodeAddress, parse_address};
 use apus_p2p::network::NetworkOptions;
 use apus_p2p::transport::TransportChoice;
 use apus_sync::{Event, GivenBlocks, Observer, ProofsInput, SyncError};
-use args::{
-    ClusterCommand, KeyArgs, LinkArgs, ObjectsArgs, ServeArgs, StatusArgs, WorkArgs, WorkPeersArgs,
-};
+use args::{KeyArgs, LinkArgs, ObjectsArgs, ServeArgs, StatusArgs, WorkArgs, WorkPeersArgs};
 use key::{NoKey, key};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -72,7 +68,7 @@ fn nats_conf(args: &KeyArgs) -> Result<(), Failure> {
 
 /// Who connects.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Who {
+enum ClusterRole {
     Coordinator,
     Worker,
     Looker,
@@ -80,7 +76,11 @@ enum Who {
 
 /// Where queue and objects are, and the key. The coordinator makes one where there is none; so does a worker whose
 /// coordinator may be on the same machine and not there yet.
-fn link(who: Who, args: &LinkArgs, objects: Option<&ObjectsArgs>) -> Result<LinkOptions, Failure> {
+fn link(
+    who: ClusterRole,
+    args: &LinkArgs,
+    objects: Option<&ObjectsArgs>,
+) -> Result<LinkOptions, Failure> {
     let mut options = LinkOptions {
         nats: args.nats.clone(),
         key: ClusterKey::new(&[0; 32]),
@@ -89,9 +89,9 @@ fn link(who: Who, args: &LinkArgs, objects: Option<&ObjectsArgs>) -> Result<Link
         objects: objects.map(|args| args.objects.clone()),
     };
     let is_made = match who {
-        Who::Coordinator => true,
-        Who::Worker => options.is_on_loopback()?,
-        Who::Looker => false,
+        ClusterRole::Coordinator => true,
+        ClusterRole::Worker => options.is_on_loopback()?,
+        ClusterRole::Looker => false,
     };
     // What is wrong with the URL is told first.
     options.is_on_loopback()?;
@@ -117,7 +117,7 @@ fn serve(args: &ServeArgs) -> Result<(), Failure> {
              --blocksdir DIR",
         ));
     }
-    let options = link(Who::Coordinator, &args.link, Some(&args.objects))?;
+    let options = link(ClusterRole::Coordinator, &args.link, Some(&args.objects))?;
     let coordinator = Coordinator::connect(&options, Duration::from_secs(args.ack_wait.into()))?;
     tell_of_open(coordinator.open_servers());
     let mut coordinator = coordinator.with_audit(args.audit);
@@ -163,9 +163,9 @@ fn network_options(params: &Params, patience: Duration) -> NetworkOptions {
 
 /// With what a machine does jobs.
 struct Means<'a> {
-    blocks: Blocks<'a>,
+    blocks: WorkerBlocks<'a>,
     proofs: &'a [ProofsArg],
-    bridges: BridgeOptions,
+    bridges: BridgePeersOptions,
     scratch: Option<&'a Path>,
     /// For what is joined, where that is not too little for so many threads.
     memory_bytes: u64,
@@ -184,7 +184,7 @@ impl Observer for Aside {
 }
 
 /// Where a machine has blocks from.
-enum Blocks<'a> {
+enum WorkerBlocks<'a> {
     Folder(&'a Path),
     Peers(&'a WorkPeersArgs),
 }
@@ -198,14 +198,14 @@ fn work_on(args: &WorkArgs) -> Result<(), Failure> {
                 folder.display()
             )));
         }
-        Some(folder) => Blocks::Folder(folder),
+        Some(folder) => WorkerBlocks::Folder(folder),
         None => {
             // Whatever the chain is, they can be read or not.
             node_addresses(&args.peers, Network::Main)?;
-            Blocks::Peers(&args.peers)
+            WorkerBlocks::Peers(&args.peers)
         }
     };
-    let options = link(Who::Worker, &args.link, Some(&args.objects))?;
+    let options = link(ClusterRole::Worker, &args.link, Some(&args.objects))?;
     allocator::keep_large();
     let interrupt = watch_signals()?;
     let worker = Worker::connect(&options, args.name.as_deref())?;
@@ -215,7 +215,7 @@ fn work_on(args: &WorkArgs) -> Result<(), Failure> {
     let means = Means {
         blocks,
         proofs: &args.proofs,
-        bridges: BridgeOptions { proxy, transport, patience: BRIDGE_PATIENCE },
+        bridges: BridgePeersOptions { proxy, transport, patience: BRIDGE_PATIENCE },
         scratch: args.scratch.as_deref(),
         memory_bytes: args.dbcache << 20,
         threads: threads(args.par),
@@ -289,8 +289,8 @@ fn take_part(
     let proofs = proofs(means, joined.spec())?;
     let request = WorkRequest {
         blocks: match means.blocks {
-            Blocks::Folder(folder) => WorkBlocks::Folder(folder.to_owned()),
-            Blocks::Peers(args) => {
+            WorkerBlocks::Folder(folder) => WorkBlocks::Folder(folder.to_owned()),
+            WorkerBlocks::Peers(args) => {
                 nodes = move |params: &Params| node_options(args, params);
                 WorkBlocks::Peers(&nodes)
             }
@@ -374,7 +374,7 @@ fn node_options(args: &WorkPeersArgs, params: &Params) -> NetworkOptions {
 }
 
 fn status(args: &StatusArgs) -> Result<(), Failure> {
-    let options = link(Who::Looker, &args.link, None)?;
+    let options = link(ClusterRole::Looker, &args.link, None)?;
     let overview = Overview::ask(&options)?;
     if args.json {
         let text = serde_json::to_string_pretty(&overview);

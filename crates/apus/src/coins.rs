@@ -3,16 +3,14 @@
 #[cfg(feature = "remote-coins")]
 mod copy;
 #[cfg(feature = "remote-coins")]
-mod get;
-#[cfg(feature = "remote-coins")]
 mod source;
+
+#[cfg(feature = "remote-coins")]
+pub(crate) use servers::{CoinsArgs, CoinsCommandArgs, command};
 
 use apus_chain::Network;
 use apus_engine::utxo::{CoinsStore, StoreError};
 use std::sync::Arc;
-
-#[cfg(feature = "remote-coins")]
-pub(crate) use servers::{CoinsArgs, CoinsCommandArgs, command};
 
 /// Opens a store for the coins of a chain, with so many bytes for coins on their way from it.
 type Open = dyn Fn(Network, u64) -> Result<Arc<dyn CoinsStore>, StoreError> + Sync;
@@ -40,7 +38,7 @@ impl Beyond {
 mod servers {
     use super::Beyond;
     use super::copy::{CopyArgs, copy};
-    use super::get::{GetArgs, get};
+    use super::copy::{GetArgs, get};
     use crate::failure::{Failure, INTERRUPTED, IO, USAGE, WRONG};
     use apus_coins::{Access, Password, StoreUrl};
     use apus_engine::utxo::{BatchedStore, BatcherOptions, CoinsStore, StoreError};
@@ -76,27 +74,27 @@ mod servers {
 
     /// Where the coins of the engine `utxo` are kept.
     #[derive(Args)]
-    #[command(next_help_heading = "Coins on servers")]
     pub(crate) struct CoinsArgs {
-        /// Keep the coins of the engine utxo on servers instead of in the work folder, and leave them there when
-        /// the run ends: redis://HOST:PORT,.../NAME names one server of Redis or some of a Redis Cluster, rediss:// with
+        /// Keep the coins on servers, and check blocks in order
+        ///
+        /// By the engine utxo, instead of in the work folder; they stay there when the run ends: redis://HOST:PORT,.../NAME names one server of Redis or some of a Redis Cluster, rediss:// with
         /// TLS, and postgres://USER@HOST:PORT/DATABASE/NAME a database of PostgreSQL, with
         /// ?sslmode=verify-full for TLS. NAME tells these coins from others there. A password comes from the
-        /// environment variable APUS_COINS_PASSWORD
-        #[arg(long, value_name = "URL")]
+        /// environment variable APUS_COINS_PASSWORD.
+        #[arg(long, value_name = "URL", hide_short_help = true)]
         coins: Option<String>,
 
         /// Read the servers' password from the first line of this file
-        #[arg(long, value_name = "FILE", requires = "coins")]
+        #[arg(long, value_name = "FILE", hide_short_help = true, requires = "coins")]
         coins_password_file: Option<PathBuf>,
 
         /// Send the password to servers on other machines without TLS: nobody else reads what goes to them
-        #[arg(long, requires = "coins")]
+        #[arg(long, hide_short_help = true, requires = "coins")]
         coins_private_line: bool,
 
         /// End with an error when the servers were not heard for so long, whether they are gone or silent; what was
         /// written stays there, and the next start goes on from it
-        #[arg(long, value_name = "SECONDS", requires = "coins", default_value_t = TIMEOUT, value_parser = timeouts())]
+        #[arg(long, value_name = "SECONDS", hide_short_help = true, requires = "coins", default_value_t = TIMEOUT, value_parser = timeouts())]
         coins_timeout: u64,
     }
 
@@ -141,13 +139,18 @@ mod servers {
     }
 
     impl CoinsArgs {
+        /// Whether a store is asked for.
+        pub(crate) fn are_named(&self) -> bool {
+            self.coins.is_some()
+        }
+
         /// The store that is asked for, if one is. Nothing is opened yet.
         pub(crate) fn beyond(&self, engine_is_utxo: bool) -> Result<Option<Beyond>, Failure> {
             let Some(text) = &self.coins else { return Ok(None) };
             let place = place("--coins", text)?;
             if !engine_is_utxo {
                 return Err(Failure::usage(
-                    "coins on servers are for the engine utxo: give --engine utxo, or leave out --coins",
+                    "coins on servers are for the engine utxo: leave out --engine, or --coins",
                 ));
             }
             let access = AccessArgs {

@@ -134,7 +134,7 @@ fn chosen<'a>(whole: &'a Command, words: &[OsString]) -> Chosen<'a> {
 
 /// A line that sets an option.
 #[derive(Debug, PartialEq)]
-struct Line {
+struct OptionLine {
     number: usize,
     section: Option<String>,
     option: String,
@@ -143,16 +143,16 @@ struct Line {
 
 /// How an option is given.
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum OptionKind {
     /// With a value.
     Valued,
     /// Or it is given or not.
     Flag,
 }
 
-impl Line {
+impl OptionLine {
     /// What the option is.
-    fn kind(&self, whole: &Command) -> Result<Kind, String> {
+    fn kind(&self, whole: &Command) -> Result<OptionKind, String> {
         let command = self.section.iter().flat_map(|section| section.split(' ')).try_fold(
             whole,
             |command, name| {
@@ -178,12 +178,14 @@ impl Line {
     }
 
     /// The word that says the same on a command line; none where that is to leave it out.
-    fn word(&self, kind: Kind) -> Result<Option<String>, String> {
+    fn word(&self, kind: OptionKind) -> Result<Option<String>, String> {
         match (kind, self.value.as_deref()) {
-            (Kind::Valued, Some(value)) => Ok(Some(format!("--{}={value}", self.option))),
-            (Kind::Valued, None) => Err(format!("--{0} needs a value: {0}=VALUE", self.option)),
-            (Kind::Flag, None) => Ok(Some(format!("--{}", self.option))),
-            (Kind::Flag, Some(value)) => match yes_or_no(value) {
+            (OptionKind::Valued, Some(value)) => Ok(Some(format!("--{}={value}", self.option))),
+            (OptionKind::Valued, None) => {
+                Err(format!("--{0} needs a value: {0}=VALUE", self.option))
+            }
+            (OptionKind::Flag, None) => Ok(Some(format!("--{}", self.option))),
+            (OptionKind::Flag, Some(value)) => match yes_or_no(value) {
                 Some(yes) => Ok(yes.then(|| format!("--{}", self.option))),
                 None => Err(format!("--{} is 1 or 0, true or false, not {value}", self.option)),
             },
@@ -192,19 +194,19 @@ impl Line {
 }
 
 /// What an option of a command is, or of any within it where these are asked as well.
-fn kind_in(command: &Command, option: &str, deep: bool) -> Option<Kind> {
+fn kind_in(command: &Command, option: &str, deep: bool) -> Option<OptionKind> {
     let own =
         command.get_arguments().find(|arg| arg.get_long() == Some(option)).map(|arg| {
             match arg.get_action() {
-                ArgAction::Set | ArgAction::Append => Kind::Valued,
-                _ => Kind::Flag,
+                ArgAction::Set | ArgAction::Append => OptionKind::Valued,
+                _ => OptionKind::Flag,
             }
         });
     let inner = || command.get_subcommands().find_map(|inner| kind_in(inner, option, deep));
     own.or_else(|| if deep { inner() } else { None })
 }
 
-fn read(path: &Path) -> Result<Vec<Line>, Failure> {
+fn read(path: &Path) -> Result<Vec<OptionLine>, Failure> {
     let failed = |error| Failure::io(path, error);
     let mut text = Vec::new();
     let file = File::open(path).map_err(failed)?;
@@ -217,7 +219,7 @@ fn read(path: &Path) -> Result<Vec<Line>, Failure> {
     lines(&text).map_err(|(number, what)| wrong(format!("line {number}: {what}")))
 }
 
-fn lines(text: &str) -> Result<Vec<Line>, (usize, String)> {
+fn lines(text: &str) -> Result<Vec<OptionLine>, (usize, String)> {
     let (mut section, mut lines) = (None, Vec::new());
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();
@@ -239,7 +241,7 @@ fn lines(text: &str) -> Result<Vec<Line>, (usize, String)> {
             return Err((number, format!("options have no dashes here: {bare}=VALUE")));
         }
         let (section, option) = (section.clone(), option.to_owned());
-        lines.push(Line { number, section, option, value });
+        lines.push(OptionLine { number, section, option, value });
     }
     Ok(lines)
 }

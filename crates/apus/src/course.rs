@@ -1,18 +1,16 @@
-//! [`Course`]: how far a run is, over all its phases, how fast, and how long it takes yet.
+//! [`RunCourse`]: how far a run is, over all its phases, how fast, and how long it takes yet.
 //!
-//! Each phase that is expected has a [cost](Cost), by how many bytes of blocks and how many coins there are. Once a phase
+//! Each phase that is expected has a [cost](PhaseCost), by how many bytes of blocks and how many coins there are. Once a phase
 //! has run for a while, what it took stands for its cost, and scales those of the others. So the percent of the run is one
 //! of time that is needed, and moves evenly, whatever the machine. A phase that does not move for [`STALL_SECONDS`] has
 //! no rate and no time left. Time is handed in: nothing here looks at a clock.
 
 mod expected;
-mod segments;
 
-pub(crate) use expected::{Expected, Way, Writes, expected};
-pub(crate) use segments::Map;
+pub(crate) use expected::{Expected, RunWay, SegmentMap, Writes, expected};
 
 use apus_sync::{Phase, Progress};
-use expected::{Amounts, Cost};
+use expected::{Amounts, PhaseCost};
 use std::collections::VecDeque;
 
 /// Rates are those of so many seconds.
@@ -63,7 +61,7 @@ impl StepState {
 
 /// A phase of the run.
 #[derive(Debug, Clone)]
-pub(crate) struct Step {
+pub(crate) struct PhaseStep {
     pub(crate) phase: Phase,
     pub(crate) state: StepState,
     /// As last told.
@@ -72,7 +70,7 @@ pub(crate) struct Step {
     pub(crate) bytes: u64,
     /// How long it took, or runs, in seconds.
     pub(crate) seconds: f64,
-    cost: Cost,
+    cost: PhaseCost,
     /// It only comes if it was told ahead before blocks are taken.
     if_told: bool,
     began: f64,
@@ -80,7 +78,7 @@ pub(crate) struct Step {
     first: Option<Progress>,
     /// All that there is to do, where that was told ahead.
     ahead: Option<u64>,
-    points: VecDeque<Point>,
+    points: VecDeque<CoursePoint>,
     /// Seconds of work that the run's threads did in it, if that is less than passed.
     worked: f64,
     /// When it last moved, and how long ago that is.
@@ -90,19 +88,19 @@ pub(crate) struct Step {
 
 /// Where a phase was at some time.
 #[derive(Debug, Clone, Copy)]
-struct Point {
+struct CoursePoint {
     seconds: f64,
     progress: Progress,
 }
 
 /// Blocks, and bytes of blocks, a second.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Rate {
+pub(crate) struct StepRate {
     pub(crate) blocks: f64,
     pub(crate) bytes: f64,
 }
 
-impl Step {
+impl PhaseStep {
     fn new(Expected { phase, cost, if_told }: Expected) -> Self {
         Self {
             phase,
@@ -159,19 +157,19 @@ impl Step {
     }
 
     /// Over the last minute; none where it stands still.
-    pub(crate) fn rate(&self) -> Rate {
+    pub(crate) fn rate(&self) -> StepRate {
         let (Some(old), Some(new)) = (self.points.front(), self.points.back()) else {
-            return Rate::default();
+            return StepRate::default();
         };
         if self.stands_still() {
-            return Rate::default();
+            return StepRate::default();
         }
         let seconds = new.seconds - old.seconds;
         if seconds <= 0.0 {
-            return Rate::default();
+            return StepRate::default();
         }
         let of = |new: u64, old: u64| new.saturating_sub(old) as f64 / seconds;
-        Rate {
+        StepRate {
             blocks: of(new.progress.blocks, old.progress.blocks),
             bytes: of(new.progress.bytes, old.progress.bytes),
         }
@@ -208,8 +206,8 @@ impl Step {
         self.progress = progress;
         self.first.get_or_insert(progress);
         self.pass(seconds);
-        let point = Point { seconds, progress };
-        let due = |last: &Point| seconds - last.seconds >= POINT_SECONDS;
+        let point = CoursePoint { seconds, progress };
+        let due = |last: &CoursePoint| seconds - last.seconds >= POINT_SECONDS;
         match self.points.len() {
             // The newest one moves on until the next is due.
             count if count >= 2 && !due(&self.points[count - 2]) => self.points[count - 1] = point,
@@ -238,8 +236,8 @@ fn amounts(progress: Progress) -> Option<(u64, u64)> {
 
 /// See the module.
 #[derive(Debug, Clone)]
-pub(crate) struct Course {
-    steps: Vec<Step>,
+pub(crate) struct RunCourse {
+    steps: Vec<PhaseStep>,
     threads: usize,
     /// A percent that was told is not taken back.
     told: f64,
@@ -247,30 +245,30 @@ pub(crate) struct Course {
     block_bytes: f64,
     /// How many coins the blocks leave, where the run has said it.
     coins: Option<f64>,
-    pub(crate) map: Map,
+    pub(crate) map: SegmentMap,
 }
 
-impl Course {
+impl RunCourse {
     /// A run that has these phases, on so many threads.
     pub(crate) fn new(expected: Vec<Expected>, threads: usize) -> Self {
-        let steps = expected.into_iter().map(Step::new).collect();
-        let (threads, map) = (threads.max(1), Map::default());
+        let steps = expected.into_iter().map(PhaseStep::new).collect();
+        let (threads, map) = (threads.max(1), SegmentMap::default());
         Self { steps, threads, told: 0.0, block_bytes: BYTES_UNKNOWN, coins: None, map }
     }
 
     /// The phases, in their order.
-    pub(crate) fn steps(&self) -> &[Step] {
+    pub(crate) fn steps(&self) -> &[PhaseStep] {
         &self.steps
     }
 
     /// The phase that runs.
-    pub(crate) fn running(&self) -> Option<&Step> {
+    pub(crate) fn running(&self) -> Option<&PhaseStep> {
         self.steps.iter().find(|step| step.state == StepState::Running)
     }
 
     /// A phase begins. Those that were to come before it are not needed.
     pub(crate) fn started(&mut self, phase: Phase, seconds: f64) {
-        let waits = |step: &Step| step.phase == phase && step.state == StepState::Waiting;
+        let waits = |step: &PhaseStep| step.phase == phase && step.state == StepState::Waiting;
         let at = match self.steps.iter().position(waits) {
             Some(at) => {
                 let mut before = 0..at;
@@ -279,16 +277,16 @@ impl Course {
                 self.steps.iter().position(waits).unwrap_or(0)
             }
             None => {
-                let is_past = |step: &Step| step.state != StepState::Waiting;
+                let is_past = |step: &PhaseStep| step.state != StepState::Waiting;
                 let at = self.steps.iter().rposition(is_past).map_or(0, |last| last + 1);
-                self.steps.insert(at, Step::new(Expected::of(phase)));
+                self.steps.insert(at, PhaseStep::new(Expected::of(phase)));
                 at
             }
         };
         let step = &mut self.steps[at];
         (step.state, step.began, step.moved) = (StepState::Running, seconds, seconds);
         if phase == Phase::Blocks {
-            let stays = |step: &Step| {
+            let stays = |step: &PhaseStep| {
                 step.state != StepState::Waiting || !step.if_told || step.ahead.is_some()
             };
             self.steps.retain(stays);
@@ -302,7 +300,7 @@ impl Course {
             return;
         }
         let Some((_, all)) = amounts(progress) else { return };
-        let waits = |step: &&mut Step| step.phase == phase && step.state == StepState::Waiting;
+        let waits = |step: &&mut PhaseStep| step.phase == phase && step.state == StepState::Waiting;
         if let Some(step) = self.steps.iter_mut().find(waits) {
             step.ahead = Some(all);
             step.progress = progress;
@@ -347,12 +345,12 @@ impl Course {
     /// How much there is, as far as it is known.
     fn amounts(&self) -> Amounts {
         let block_bytes = self.block_bytes;
-        let of = |step: &Step| {
+        let of = |step: &PhaseStep| {
             let Progress { coins, coins_about, .. } = step.progress;
             let coins = coins.max(coins_about) as f64 / step.fraction()?;
             (coins > 0.0 && coins.is_finite()).then_some(coins)
         };
-        let takes_blocks = |step: &&Step| matches!(step.phase, Phase::Blocks | Phase::Connect);
+        let takes_blocks = |step: &&PhaseStep| matches!(step.phase, Phase::Blocks | Phase::Connect);
         let told = self.coins.or_else(|| self.steps.iter().rev().filter(takes_blocks).find_map(of));
         Amounts { block_bytes, coins: told.unwrap_or(COINS_PER_BYTE * block_bytes) }
     }
@@ -367,14 +365,14 @@ impl Course {
         }
     }
 
-    fn running_mut(&mut self, phase: Phase) -> Option<&mut Step> {
-        let runs = |step: &&mut Step| step.phase == phase && step.state == StepState::Running;
+    fn running_mut(&mut self, phase: Phase) -> Option<&mut PhaseStep> {
+        let runs = |step: &&mut PhaseStep| step.phase == phase && step.state == StepState::Running;
         self.steps.iter_mut().find(runs)
     }
 
     /// Seconds that all of a step takes on the machine that costs are of. What there is above hints goes by how much
     /// that is beside what lies below.
-    fn cost(&self, step: &Step) -> f64 {
+    fn cost(&self, step: &PhaseStep) -> f64 {
         let all = step.cost.seconds(self.amounts(), self.threads as f64);
         let below = self.steps.iter().find(|step| step.phase == Phase::Blocks);
         match (step.ahead, below.and_then(|below| amounts(below.progress))) {
@@ -384,7 +382,7 @@ impl Course {
     }
 
     /// How much longer than there this machine takes, by what was done of such phases.
-    fn scale_of(&self, is_telling: impl Fn(&Step) -> bool) -> Option<f64> {
+    fn scale_of(&self, is_telling: impl Fn(&PhaseStep) -> bool) -> Option<f64> {
         let (mut worked, mut cost) = (0.0, 0.0);
         for step in self.steps.iter().filter(|step| is_telling(step)) {
             if step.whole_seconds().is_some() {
@@ -396,12 +394,12 @@ impl Course {
     }
 
     /// Seconds that a step that has not begun takes here; none before anything tells how fast this machine is.
-    fn seconds_here(&self, step: &Step) -> Option<f64> {
+    fn seconds_here(&self, step: &PhaseStep) -> Option<f64> {
         let of_coins = || self.scale_of(|step| step.phase == Phase::Coins);
         let is_heavy =
-            |step: &Step| matches!(step.phase, Phase::Blocks | Phase::Connect | Phase::Join);
+            |step: &PhaseStep| matches!(step.phase, Phase::Blocks | Phase::Connect | Phase::Join);
         let of_blocks = || {
-            let without_scripts = |it: &Step| is_heavy(it) && !it.cost.runs_scripts();
+            let without_scripts = |it: &PhaseStep| is_heavy(it) && !it.cost.runs_scripts();
             self.scale_of(without_scripts).or_else(|| self.scale_of(is_heavy))
         };
         let scale = match step.cost.is_of_coins() {
@@ -446,8 +444,8 @@ impl Course {
         };
         let waiting = self.steps.iter().filter(|step| step.state == StepState::Waiting);
         // Before anything tells, what runs is short.
-        let is_known = |step: &Step| step.if_told || !step.cost.runs_scripts();
-        let seconds = |step: &Step| self.seconds_here(step).filter(|_| is_known(step));
+        let is_known = |step: &PhaseStep| step.if_told || !step.cost.runs_scripts();
+        let seconds = |step: &PhaseStep| self.seconds_here(step).filter(|_| is_known(step));
         let later: Option<f64> = waiting.map(seconds).sum();
         Some(now + later?)
     }

@@ -6,11 +6,10 @@
 use crate::args::HintsArg;
 use crate::failure::Failure;
 use crate::places::{expect_to_move, unmovable};
-use crate::unpack::Input;
+use crate::unpack::InputFile;
 use apus_datadir::{DatadirLock, LEVELDB_LOCK};
-use apus_storage::expect_own_draft;
 use apus_storage::place::{Unmovable, is_mount, sync_names_of};
-use apus_storage::publish_file;
+use apus_storage::{expect_own_draft, publish_file};
 use apus_sync::engines::swiftsync::hints::{Detected, Format, detect_format};
 use apus_sync::{
     FolderKind, FolderOutput, draft_of, expect_draft, expect_not_planted, is_unfinished_folder,
@@ -36,7 +35,7 @@ pub(crate) enum Content {
 
 impl Content {
     /// Looks at a plain file.
-    pub(crate) fn of(input: &Input) -> Result<Self, Failure> {
+    pub(crate) fn of(input: &InputFile) -> Result<Self, Failure> {
         let mut first = Vec::new();
         File::open(input.path())
             .and_then(|file| file.take(5).read_to_end(&mut first))

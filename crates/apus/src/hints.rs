@@ -5,11 +5,11 @@ mod convert;
 use crate::args::{HintsArgs, HintsCheckArgs, HintsCommand, HintsInfoArgs, SourceFormat};
 use crate::failure::{Failure, option_for};
 use crate::files::Content;
-use crate::interrupt::watch_signals;
+use crate::machine::watch_signals;
 use crate::print;
 use crate::report::{bytes, grouped};
-use crate::sync::{Job, NOT_ASKED, prove};
-use crate::unpack::Input;
+use crate::sync::{NOT_ASKED, RunJob, prove};
+use crate::unpack::InputFile;
 use apus_chain::{Height, HeightRange};
 use apus_sync::engines::swiftsync::hints::bitmap::BitmapDecoder;
 use apus_sync::engines::swiftsync::hints::btcd::BtcdDecoder;
@@ -55,7 +55,7 @@ fn order_of(
 }
 
 /// The encoding of a file, by its first bytes or as the user says.
-fn format_of(input: &Input, said: Option<SourceFormat>) -> Result<Format, Failure> {
+fn format_of(input: &InputFile, said: Option<SourceFormat>) -> Result<Format, Failure> {
     let name = input.named().display();
     match (Content::of(input)?, said.map(|said| said.format)) {
         (_, Some(format)) | (Content::Hints(format), None) => Ok(format),
@@ -70,14 +70,14 @@ fn format_of(input: &Input, said: Option<SourceFormat>) -> Result<Format, Failur
     }
 }
 
-fn open_bip456(input: &Input, order: Option<BitOrder>) -> Result<HintsFile, Failure> {
+fn open_bip456(input: &InputFile, order: Option<BitOrder>) -> Result<HintsFile, Failure> {
     let options = HintsOptions { order, ..HintsOptions::default() };
     HintsFile::open_path(input.path(), &options).map_err(|error| about(input.named(), &error))
 }
 
 /// A decoder for a file.
 fn decoder(
-    input: &Input,
+    input: &InputFile,
     format: Format,
     order: Option<BitOrder>,
 ) -> Result<Box<dyn HintsDecoder>, Failure> {
@@ -175,7 +175,7 @@ fn info(args: &HintsInfoArgs) -> Result<(), Failure> {
 }
 
 fn check(args: &HintsCheckArgs) -> Result<(), Failure> {
-    let report = prove(&Job::proof(
+    let report = prove(&RunJob::proof(
         &args.source,
         &args.hints,
         args.hints_order,

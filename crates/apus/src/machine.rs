@@ -1,13 +1,16 @@
-//! What this process has used and what it runs on, as the system tells.
+//! What this process has used and what it runs on, as the system tells; which program it is, and whether the user wants it
+//! to end.
 //!
 //! Where the system has no /proc, numbers are absent rather than wrong.
 
-use crate::failure::{Failure, IO};
+use crate::failure::{Failure, INTERRUPTED, IO};
 use apus_chain::{Params, utc};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The machine, for reports.
@@ -144,6 +147,84 @@ pub(crate) fn cpu_seconds() -> f64 {
 fn process_cpu_seconds() -> f64 {
     let used = clock_gettime(ClockId::ProcessCPUTime);
     used.tv_sec as f64 + used.tv_nsec as f64 / 1e9
+}
+
+/// What signals set, once they are watched.
+static WATCHED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+/// Set by Ctrl-C and by a polite kill; a second one ends the program at once.
+pub(crate) fn watch_signals() -> Result<Arc<AtomicBool>, Failure> {
+    // Watched twice, the first one would count as the second.
+    if let Some(interrupt) = WATCHED.get() {
+        return Ok(Arc::clone(interrupt));
+    }
+    let interrupt = Arc::clone(WATCHED.get_or_init(Arc::default));
+    for signal in [SIGINT, SIGTERM] {
+        let exit = i32::from(INTERRUPTED);
+        let register = || {
+            signal_hook::flag::register_conditional_shutdown(signal, exit, Arc::clone(&interrupt))?;
+            signal_hook::flag::register(signal, Arc::clone(&interrupt))
+        };
+        register().map_err(|error| Failure::usage(format!("cannot watch for signals: {error}")))?;
+    }
+    Ok(interrupt)
+}
+
+/// Whether Ctrl-C or a polite kill came, also after the run was over.
+pub(crate) fn was_interrupted() -> bool {
+    WATCHED.get().is_some_and(|interrupt| interrupt.load(Ordering::Relaxed))
+}
+
+/// The commit that the program was built from, if its builder knew.
+const COMMIT: Option<&str> = option_env!("APUS_COMMIT");
+
+/// What was built in that can be left out.
+fn features() -> Vec<&'static str> {
+    let built_in = [
+        ("kernel", cfg!(feature = "kernel")),
+        ("cluster", cfg!(feature = "cluster")),
+        ("remote-coins", cfg!(feature = "remote-coins")),
+        ("s3", cfg!(feature = "s3")),
+        ("web", cfg!(feature = "web")),
+    ];
+    built_in.into_iter().filter(|(_, is_in)| *is_in).map(|(name, _)| name).collect()
+}
+
+/// The program, for reports.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Program {
+    /// Of its release.
+    pub(crate) apus: &'static str,
+    /// The commit that it was built from.
+    pub(crate) commit: Option<&'static str>,
+    /// What was built in that can be left out.
+    pub(crate) features: Vec<&'static str>,
+}
+
+impl Program {
+    pub(crate) fn this() -> Self {
+        Self { apus: version(), commit: COMMIT, features: features() }
+    }
+}
+
+/// The version alone, for one line.
+pub(crate) fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}
+
+/// The version and what else tells one build on one machine from another.
+pub(crate) fn long_version() -> &'static str {
+    static LONG: OnceLock<String> = OnceLock::new();
+    LONG.get_or_init(|| {
+        let Machine { platform, sha256, .. } = Machine::here();
+        let features = features();
+        let features = if features.is_empty() { "none".to_owned() } else { features.join(", ") };
+        let commit = COMMIT.unwrap_or("not known");
+        format!(
+            "{}\ncommit    {commit}\nfeatures  {features}\nplatform  {platform}\nSHA-256   {sha256}",
+            version()
+        )
+    })
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@
 
 mod allocator;
 mod args;
-mod aside;
 mod chain;
 mod cli;
 #[cfg(feature = "cluster")]
@@ -15,15 +14,10 @@ mod coins;
 mod conf;
 #[cfg_attr(not(feature = "web"), allow(dead_code, reason = "only the page shows all of it"))]
 mod course;
-mod documents;
 mod failure;
 mod files;
 mod hints;
-mod interrupt;
-mod log;
 mod machine;
-#[cfg(feature = "web")]
-mod metrics;
 mod node;
 mod options;
 #[cfg(feature = "web")]
@@ -36,7 +30,6 @@ mod print;
 mod reindex;
 mod render;
 mod report;
-mod scripts;
 mod snapshot;
 mod spelling;
 mod submit;
@@ -44,14 +37,12 @@ mod sync;
 mod unpack;
 mod utreexo;
 mod verify;
-mod version;
 #[cfg_attr(not(feature = "web"), allow(dead_code, reason = "only the page shows all of it"))]
 mod watched;
-mod witnesses;
 mod workdir;
 
-use cli::{Cli, Command, ReadError};
-use failure::Failure;
+use crate::cli::{Cli, CliCommand, LineError};
+use crate::failure::Failure;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -60,17 +51,17 @@ fn main() -> ExitCode {
     apus_sync::ask_for_open_files();
     let cli = match Cli::read() {
         Ok(cli) => cli,
-        Err(ReadError::File(failure)) => {
+        Err(LineError::File(failure)) => {
             let code = failure.code;
             print::ending(&Err(failure));
             return ExitCode::from(code);
         }
-        Err(ReadError::Elsewhere(place, error)) => {
+        Err(LineError::Elsewhere(place, error)) => {
             let text = error.render().to_string();
             print::aside(text.replacen("error: ", &format!("error: {place}: "), 1).trim_end());
             return ExitCode::from(failure::USAGE);
         }
-        Err(ReadError::Line(error)) => {
+        Err(LineError::Line(error)) => {
             // Asking for help is no mistake; anything else is one of usage.
             let code = if error.use_stderr() { failure::USAGE } else { 0 };
             match spelling::advice(&error, std::env::args_os()) {
@@ -85,21 +76,21 @@ fn main() -> ExitCode {
         }
     };
     let result = match cli.command {
-        Command::Sync(args) => sync::command(&args),
-        Command::Plan(args) => plan::command(&args),
-        Command::Reindex(args) => reindex::command(&args),
-        Command::Verify(args) => verify::command(&args),
-        Command::Hints(args) => hints::command(&args),
-        Command::Snapshot(args) => snapshot::command(&args),
-        Command::Utreexo(args) => utreexo::command(&args),
-        Command::Submit(args) => submit::command(&args),
+        CliCommand::Sync(args) => sync::command(&args),
+        CliCommand::Plan(args) => plan::command(&args),
+        CliCommand::Reindex(args) => reindex::command(&args),
+        CliCommand::Verify(args) => verify::command(&args),
+        CliCommand::Hints(args) => hints::command(&args),
+        CliCommand::Snapshot(args) => snapshot::command(&args),
+        CliCommand::Utreexo(args) => utreexo::command(&args),
+        CliCommand::Submit(args) => submit::command(&args),
         #[cfg(feature = "remote-coins")]
-        Command::Coins(args) => coins::command(&args),
+        CliCommand::Coins(args) => coins::command(&args),
         #[cfg(feature = "cluster")]
-        Command::Cluster(args) => cluster::command(&args),
-        Command::Plot(args) => plot::command(&args),
-        Command::Completions { shell } => documents::completions(shell),
-        Command::Man { folder } => documents::manual(&folder),
+        CliCommand::Cluster(args) => cluster::command(&args),
+        CliCommand::Plot(args) => plot::command(&args),
+        CliCommand::Completions { shell } => cli::completions(shell),
+        CliCommand::Man { folder } => cli::manual(&folder),
     };
     print::ending(&result);
     #[cfg(feature = "web")]

@@ -1,19 +1,21 @@
 //! `--web`: the page about a run, from before it begins until some time after its end.
 //!
-//! The server is `apus_web`'s; what it shows is what is [`Watched`], as JSON here and as metrics in
-//! [`metrics`]. The program has one page at most.
+//! The server is `apus_web`'s; what it shows is what is [`Watched`], as JSON and in Prometheus' text format
+//! (`docs/formats/metrics.md`). The program has one page at most.
+//!
+//! Names and units of metrics are as Prometheus' conventions have them: base units, `_total` for what only grows. What
+//! describes the process has the names that Prometheus' own client libraries give.
 
 use crate::args::{PageArgs, Stay};
-use crate::course::{Rate, Step, StepState};
+use crate::course::{PhaseStep, StepRate, StepState};
 use crate::failure::{Failure, INTERRUPTED, IO};
-use crate::interrupt;
-use crate::machine::{Machine, rss_bytes};
-use crate::metrics;
+use crate::machine;
+use crate::machine::{Machine, cpu_seconds, rss_bytes, rss_peak_bytes};
 use crate::print;
-use crate::version;
-use crate::watched::{Ended, Shared, Stall, Watched, lock};
+use crate::watched::{RunEnd, Shared, Stall, Watched, lock};
 use apus_web::{Board, PageServer, ServerOptions, Token, WebError};
 use serde_json::{Value, json};
+use std::fmt::{Display, Write};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -25,9 +27,9 @@ const LAST_LOOK: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The page, if there is one.
-static PAGE: Mutex<Option<Page>> = Mutex::new(None);
+static PAGE: Mutex<Option<RunPage>> = Mutex::new(None);
 
-struct Page {
+struct RunPage {
     server: PageServer,
     shared: Shared,
     stay: Stay,
@@ -48,7 +50,7 @@ pub(crate) fn begin(args: &PageArgs, shared: &Shared) -> Result<(), Failure> {
             Some(Token::of_random(bytes))
         }
     };
-    let board = Arc::new(Shown { shared: Arc::clone(shared), machine: Machine::here() });
+    let board = Arc::new(PageShown { shared: Arc::clone(shared), machine: Machine::here() });
     let server = PageServer::start(ServerOptions { address, token: token.clone() }, board);
     let server = server.map_err(failure)?;
     let url = url(server.address(), token.as_ref());
@@ -56,7 +58,7 @@ pub(crate) fn begin(args: &PageArgs, shared: &Shared) -> Result<(), Failure> {
         print::aside(format_args!("the run can be watched at {url}"));
     }
     print::event_if_json(json!({"event": "page", "url": url}));
-    let page = Page { server, shared: Arc::clone(shared), stay: args.web_stay };
+    let page = RunPage { server, shared: Arc::clone(shared), stay: args.web_stay };
     *PAGE.lock().unwrap_or_else(PoisonError::into_inner) = Some(page);
     Ok(())
 }
@@ -85,7 +87,7 @@ pub(crate) fn end(result: &Result<(), Failure>) {
     let Some(page) = PAGE.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
     let code = result.as_ref().map_or_else(|failure| failure.code, |()| 0);
     let text = result.as_ref().err().map(|failure| failure.message.clone()).unwrap_or_default();
-    lock(&page.shared).ended = Some(Ended { code, text });
+    lock(&page.shared).ended = Some(RunEnd { code, text });
     page.server.wait_for_pages(LAST_LOOK);
     let stays = page.stay != Stay::For(Duration::ZERO);
     if !stays || code == INTERRUPTED {
@@ -103,24 +105,24 @@ pub(crate) fn end(result: &Result<(), Failure>) {
         Stay::Forever => false,
         Stay::For(time) => began.elapsed() >= time,
     };
-    while !over() && !interrupt::came() {
+    while !over() && !machine::was_interrupted() {
         std::thread::sleep(LOOK_EVERY);
     }
 }
 
 /// What the server shows.
-struct Shown {
+struct PageShown {
     shared: Shared,
     machine: Machine,
 }
 
-impl Board for Shown {
+impl Board for PageShown {
     fn state(&self) -> String {
         state(&lock(&self.shared), &self.machine).to_string()
     }
 
     fn metrics(&self) -> String {
-        metrics::text(&lock(&self.shared))
+        text(&lock(&self.shared))
     }
 
     fn tick(&self) {
@@ -129,7 +131,8 @@ impl Board for Shown {
 }
 
 fn state(watched: &Watched, machine: &Machine) -> Value {
-    let Rate { blocks, bytes } = watched.course.running().map(Step::rate).unwrap_or_default();
+    let StepRate { blocks, bytes } =
+        watched.course.running().map(PhaseStep::rate).unwrap_or_default();
     let succeeded = watched.ended.as_ref().is_some_and(|ended| ended.code == 0);
     let fraction = if succeeded { 1.0 } else { watched.course.fraction() };
     let map = &watched.course.map;
@@ -139,7 +142,7 @@ fn state(watched: &Watched, machine: &Machine) -> Value {
         })
     });
     json!({
-        "version": version::short(), "platform": machine.platform, "sha256": machine.sha256,
+        "version": machine::version(), "platform": machine.platform, "sha256": machine.sha256,
         "command": watched.about.command, "chain": watched.about.chain,
         "began": watched.began(), "seconds": watched.ended_seconds(),
         "state": watched.word(), "fraction": fraction, "left_seconds": watched.course.left_seconds(),
@@ -167,7 +170,7 @@ fn state(watched: &Watched, machine: &Machine) -> Value {
     })
 }
 
-fn phase(step: &Step) -> Value {
+fn phase(step: &PhaseStep) -> Value {
     let rate = step.rate();
     let bytes = if step.state == StepState::Done { step.bytes } else { step.progress.bytes };
     json!({
@@ -180,7 +183,7 @@ fn phase(step: &Step) -> Value {
 }
 
 fn history(watched: &Watched) -> Value {
-    let of = |get: fn(&crate::watched::Point) -> Value| {
+    let of = |get: fn(&crate::watched::WatchedPoint) -> Value| {
         watched.points.iter().map(get).collect::<Vec<_>>()
     };
     json!({
@@ -217,6 +220,232 @@ fn workers(watched: &Watched) -> Option<Vec<Value>> {
     Some(all.collect())
 }
 
+/// Text that grows, a metric after the other.
+#[derive(Default)]
+struct Metrics(String);
+
+impl Metrics {
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        // Writing to memory does not fail.
+        let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        let labels: Vec<String> =
+            labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escape(value))).collect();
+        let labels =
+            if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+        let _ = writeln!(self.0, "{name}{labels} {value}");
+    }
+
+    /// A metric with one value; none where it is not known.
+    fn one(&mut self, name: &str, kind: &str, help: &str, value: Option<impl Display>) {
+        if let Some(value) = value {
+            self.head(name, kind, help);
+            self.sample(name, &[], value);
+        }
+    }
+}
+
+/// A value of a label, which may be what a peer says.
+fn escape(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// All metrics.
+pub(crate) fn text(watched: &Watched) -> String {
+    let mut metrics = Metrics::default();
+    process(&mut metrics, watched);
+    run(&mut metrics, watched);
+    phases(&mut metrics, watched);
+    segments(&mut metrics, watched);
+    peers_metrics(&mut metrics, watched);
+    metrics.0
+}
+
+fn process(metrics: &mut Metrics, watched: &Watched) {
+    let name = "apus_build_info";
+    metrics.head(name, "gauge", "Which program this is; always 1.");
+    metrics.sample(name, &[("version", machine::version())], 1);
+    metrics.one(
+        "process_cpu_seconds_total",
+        "counter",
+        "Processor time in user and system mode, in seconds.",
+        Some(cpu_seconds()),
+    );
+    metrics.one("process_resident_memory_bytes", "gauge", "Memory in use, in bytes.", rss_bytes());
+    metrics.one(
+        "apus_resident_memory_peak_bytes",
+        "gauge",
+        "Greatest memory in use so far, in bytes.",
+        rss_peak_bytes(),
+    );
+    metrics.one(
+        "process_start_time_seconds",
+        "gauge",
+        "When the run began, in seconds since 1970.",
+        Some(format!("{:.3}", watched.began())),
+    );
+}
+
+fn run(metrics: &mut Metrics, watched: &Watched) {
+    let name = "apus_run_state";
+    metrics.head(name, "gauge", "1 for the state that the run is in.");
+    let (now, chain) = (watched.word(), watched.about.chain);
+    for state in ["running", "stalled", "waiting", "done", "failed", "stopped"] {
+        let labels = [("state", state), ("chain", chain)];
+        metrics.sample(name, &labels, u8::from(state == now));
+    }
+    let fraction = if now == "done" { 1.0 } else { watched.course.fraction() };
+    metrics.one(
+        "apus_run_progress_ratio",
+        "gauge",
+        "How much of the whole run is done, weighed by time, from 0 to 1.",
+        Some(fraction),
+    );
+    metrics.one(
+        "apus_run_remaining_seconds",
+        "gauge",
+        "How long the whole run takes yet, as estimated, in seconds; absent where that cannot be told.",
+        watched.course.left_seconds(),
+    );
+    metrics.one(
+        "apus_run_quiet_seconds",
+        "gauge",
+        "How long ago the run last made progress, in seconds; absent where there is none to make.",
+        watched.quiet_seconds(),
+    );
+    let name = "apus_run_stalled";
+    metrics.head(
+        name,
+        "gauge",
+        "1, with what the run waits for, where it makes no progress for 15 seconds.",
+    );
+    match watched.stall() {
+        Some(stall) => metrics.sample(name, &[("waits_for", stall.waits_for)], 1),
+        None => metrics.sample(name, &[("waits_for", "")], 0),
+    }
+    metrics.one(
+        "apus_blocks_processed_total",
+        "counter",
+        "Blocks that this start processed, over all phases.",
+        Some(watched.taken.blocks),
+    );
+    metrics.one(
+        "apus_block_bytes_processed_total",
+        "counter",
+        "Bytes of blocks that this start processed, over all phases.",
+        Some(watched.taken.bytes),
+    );
+    metrics.one("apus_coins", "gauge", "Coins that are known to stay so far.", Some(watched.coins));
+    metrics.one(
+        "apus_chain_height",
+        "gauge",
+        "Height of the best chain that was found.",
+        watched.chain_found.map(|(height, _)| height),
+    );
+    metrics.one(
+        "apus_warnings_total",
+        "counter",
+        "Warnings that stopped nothing.",
+        Some(watched.warnings),
+    );
+    metrics.one("apus_threads", "gauge", "Worker threads.", Some(watched.about.threads));
+    let name = "apus_run_limited_by";
+    metrics.head(name, "gauge", "1 for what the run would be faster with more of.");
+    let limited = watched.limited_by();
+    for by in ["processor", "one processor core", "disk", "other programs", "download", "peers"] {
+        metrics.sample(name, &[("by", by)], u8::from(limited == Some(by)));
+    }
+}
+
+fn phases(metrics: &mut Metrics, watched: &Watched) {
+    /// What a phase says of itself; nothing where that is not known.
+    type Get = fn(&PhaseStep) -> Option<f64>;
+    let all: [(&str, &str, Get); 8] = [
+        (
+            "apus_phase_progress_ratio",
+            "How much of a phase is done, from 0 to 1.",
+            PhaseStep::fraction,
+        ),
+        ("apus_phase_active", "1 for the phase that runs.", |step| {
+            Some(f64::from(u8::from(step.state == StepState::Running)))
+        }),
+        ("apus_phase_duration_seconds", "How long a phase took so far, in seconds.", |step| {
+            Some(step.seconds)
+        }),
+        ("apus_phase_blocks", "Blocks done, those of earlier starts included.", |step| {
+            Some(step.progress.blocks as f64)
+        }),
+        (
+            "apus_phase_blocks_expected",
+            "Blocks that a phase has in all; 0 where unknown.",
+            |step| Some(step.progress.blocks_total as f64),
+        ),
+        ("apus_phase_bytes", "Bytes done, those of earlier starts included.", |step| {
+            Some(step.progress.bytes as f64)
+        }),
+        ("apus_phase_expected_bytes", "Bytes that a phase has in all; 0 where unknown.", |step| {
+            Some(step.progress.bytes_total as f64)
+        }),
+        (
+            "apus_phase_remaining_seconds",
+            "How long a phase takes yet by the rate of the last minute, in seconds.",
+            PhaseStep::left_seconds,
+        ),
+    ];
+    for (name, help, get) in all {
+        metrics.head(name, "gauge", help);
+        for step in watched.course.steps() {
+            if let Some(value) = get(step) {
+                metrics.sample(name, &[("phase", step.phase.name())], value);
+            }
+        }
+    }
+}
+
+fn segments(metrics: &mut Metrics, watched: &Watched) {
+    let map = &watched.course.map;
+    let name = "apus_segments";
+    metrics.head(name, "gauge", "Segments of the chain by how far they are.");
+    let waiting = map.count() - (map.done() + map.begun()).min(map.count());
+    for (state, count) in [("waiting", waiting), ("begun", map.begun()), ("done", map.done())] {
+        metrics.sample(name, &[("state", state)], count);
+    }
+}
+
+fn peers_metrics(metrics: &mut Metrics, watched: &Watched) {
+    let Some(status) = &watched.peers else { return };
+    let name = "apus_peers";
+    metrics.head(name, "gauge", "Peers that are connected.");
+    for (direction, inbound) in [("inbound", true), ("outbound", false)] {
+        let count = status.peers.iter().filter(|peer| peer.inbound == inbound).count();
+        metrics.sample(name, &[("direction", direction)], count);
+    }
+    metrics.one(
+        "apus_download_bytes_total",
+        "counter",
+        "Bytes of blocks from peers that were of use.",
+        Some(status.totals.bytes),
+    );
+    metrics.one(
+        "apus_peers_dropped_total",
+        "counter",
+        "Peers that were parted with for what they did.",
+        Some(status.totals.dropped),
+    );
+    let name = "apus_peer_block_bytes_total";
+    metrics.head(name, "counter", "Bytes of blocks that came from a peer.");
+    for peer in &status.peers {
+        metrics.sample(name, &[("address", &peer.address)], peer.bytes);
+    }
+    let name = "apus_peer_requested_blocks";
+    metrics.head(name, "gauge", "Blocks that a peer was asked for and that have not come.");
+    for peer in &status.peers {
+        metrics.sample(name, &[("address", &peer.address)], peer.in_flight);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,5 +464,12 @@ mod tests {
         ] {
             assert_eq!(url(address.parse().expect("an address"), token), expected);
         }
+    }
+
+    #[test]
+    fn a_label_cannot_break_out() {
+        let mut metrics = Metrics::default();
+        metrics.sample("name", &[("label", "a\"} 1\nother 2 \\")], 1);
+        assert_eq!(metrics.0, "name{label=\"a\\\"} 1\\nother 2 \\\\\"} 1\n");
     }
 }

@@ -63,7 +63,7 @@ pub(crate) fn start<'a>(
 pub(crate) fn bridges(
     network: Network,
     named: &[&str],
-    how: BridgeOptions,
+    how: BridgePeersOptions,
 ) -> Result<BridgePeers, Failure> {
     let parse = |node: &&str| {
         parse_address(node, network)
@@ -79,13 +79,13 @@ pub(crate) fn bridges(
 
 /// How bridge nodes are asked.
 #[derive(Clone, Copy)]
-pub(crate) struct BridgeOptions {
+pub(crate) struct BridgePeersOptions {
     pub(crate) proxy: Option<SocketAddr>,
     pub(crate) transport: TransportChoice,
     pub(crate) patience: Duration,
 }
 
-impl From<&PeerArgs> for BridgeOptions {
+impl From<&PeerArgs> for BridgePeersOptions {
     fn from(args: &PeerArgs) -> Self {
         Self { proxy: args.proxy, transport: transport(args), patience: patience(args) }
     }
@@ -103,8 +103,8 @@ fn patience(args: &PeerArgs) -> Duration {
 }
 
 /// What a report says of them.
-pub(crate) fn report(status: &NetworkStatus) -> report::Peers {
-    let peer = |peer: &PeerStatus| report::Peer {
+pub(crate) fn report(status: &NetworkStatus) -> report::PeersReport {
+    let peer = |peer: &PeerStatus| report::PeerReport {
         address: peer.address.clone(),
         user_agent: peer.user_agent.clone(),
         encrypted: peer.encrypted,
@@ -113,7 +113,7 @@ pub(crate) fn report(status: &NetworkStatus) -> report::Peers {
         bytes_given: peer.bytes,
     };
     let totals = &status.totals;
-    report::Peers {
+    report::PeersReport {
         taken_bytes: totals.bytes,
         unneeded_bytes: totals.duplicate_bytes + totals.no_room_bytes,
         damaged_copies: totals.damaged,

@@ -2,8 +2,7 @@
 
 use crate::failure::{Failure, IO};
 use crate::files::{expect_apart, expect_writable, publish};
-use crate::interrupt::watch_signals;
-use crate::machine::clock;
+use crate::machine::{clock, watch_signals};
 use crate::print;
 use crate::report::grouped;
 use apus_chain::{Network, Params};
@@ -81,7 +80,7 @@ pub(crate) struct PlotArgs {
     chain: Network,
     /// How time is spread: auto is logarithmic where runs differ much
     #[arg(long, value_name = "SCALE", default_value = "auto")]
-    scale: Scale,
+    scale: ScaleArg,
     /// When time begins: with the program, or with the first block
     #[arg(long, value_name = "EVENT", default_value = "start")]
     since: SinceArg,
@@ -94,7 +93,7 @@ pub(crate) struct PlotArgs {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Scale {
+enum ScaleArg {
     Auto,
     Linear,
     Log,
@@ -127,11 +126,11 @@ enum SinceArg {
 #[derive(Clone)]
 struct OutFile {
     path: PathBuf,
-    form: Form,
+    form: PictureForm,
 }
 
 #[derive(Clone, Copy)]
-enum Form {
+enum PictureForm {
     Svg,
     Png,
 }
@@ -142,8 +141,8 @@ impl FromStr for OutFile {
         let path = PathBuf::from(text);
         let extension = path.extension().and_then(|extension| extension.to_str());
         let form = match extension.map(str::to_ascii_lowercase).as_deref() {
-            Some("svg") => Form::Svg,
-            Some("png") => Form::Png,
+            Some("svg") => PictureForm::Svg,
+            Some("png") => PictureForm::Png,
             _ => return Err("use a name that ends with .svg or .png"),
         };
         Ok(Self { path, form })
@@ -157,9 +156,9 @@ pub(crate) fn command(args: &PlotArgs) -> Result<(), Failure> {
     let comparison = Comparison::new(&runs, args.baseline.as_deref())
         .map_err(|error| Failure::usage(format!("--baseline: {error}")))?;
     let scale = match args.scale {
-        Scale::Auto => TimeScale::Auto,
-        Scale::Linear => TimeScale::Linear,
-        Scale::Log => TimeScale::Log,
+        ScaleArg::Auto => TimeScale::Auto,
+        ScaleArg::Linear => TimeScale::Linear,
+        ScaleArg::Log => TimeScale::Log,
     };
     let title = args.title.clone().unwrap_or_else(|| match args.by {
         By::Height => "Block height over time".to_owned(),
@@ -188,7 +187,7 @@ pub(crate) fn command(args: &PlotArgs) -> Result<(), Failure> {
 fn outputs(args: &PlotArgs) -> Result<Vec<OutFile>, Failure> {
     let mut outputs = args.out.clone();
     if outputs.is_empty() && args.csv.is_none() {
-        outputs.push(OutFile { path: PathBuf::from("plot.svg"), form: Form::Svg });
+        outputs.push(OutFile { path: PathBuf::from("plot.svg"), form: PictureForm::Svg });
     }
     let pictures = outputs.iter().map(|out| out.path.as_path());
     let paths: Vec<&Path> = pictures.chain(args.csv.as_deref()).collect();
@@ -276,10 +275,10 @@ fn up_to(args: &PlotArgs) -> Result<Vec<u64>, Failure> {
     Ok(std::iter::once(0).chain(sums).collect())
 }
 
-fn file(picture: &Picture, form: Form) -> Result<Vec<u8>, Failure> {
+fn file(picture: &Picture, form: PictureForm) -> Result<Vec<u8>, Failure> {
     match form {
-        Form::Svg => Ok(picture.to_svg().into_bytes()),
-        Form::Png => picture.to_png().map_err(Failure::usage),
+        PictureForm::Svg => Ok(picture.to_svg().into_bytes()),
+        PictureForm::Png => picture.to_png().map_err(Failure::usage),
     }
 }
 

@@ -6,8 +6,8 @@
 use crate::args::{ReindexArgs, SinkArg};
 use crate::failure::Failure;
 use crate::machine::now;
-use crate::node::{Node, expect_folders, pruned_node, reach};
-use crate::sync::{Job, JobSource, expect_engine, run, tell};
+use crate::node::{NodeFolders, expect_folders, pruned_node, reach};
+use crate::sync::{JobSource, RunJob, run, tell};
 use crate::verify::line;
 use apus_chain::{BlockHash, Params};
 use apus_datadir::chainstate::SNAPSHOT_CHAINSTATE;
@@ -23,10 +23,9 @@ use std::time::Duration;
 
 /// Runs `apus reindex`.
 pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
-    expect_engine(None, args.hints.as_ref(), &args.connect)?;
-    let node = Node::find(&args.datadir, args.chain, args.blocksdir.as_deref())?;
+    let node = NodeFolders::find(&args.datadir, args.chain, args.blocksdir.as_deref())?;
     expect_folders(&node)?;
-    let Node { folder, blocks, .. } = &node;
+    let NodeFolders { folder, blocks, .. } = &node;
     // A node locks both, where its block files are elsewhere, too.
     let _locks =
         [DatadirLock::take(folder, DATADIR_LOCK)?, DatadirLock::take(&blocks.files, DATADIR_LOCK)?];
@@ -40,7 +39,7 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
     } else {
         target
     };
-    let report = run(&Job {
+    let report = run(&RunJob {
         chain: args.chain,
         source: JobSource::Files {
             blocksdir: blocks.clone(),
@@ -83,7 +82,7 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
 /// chain of more work: whether it is invalid only its owner or a verification knows.
 fn look_at_node_index(
     args: &ReindexArgs,
-    node: &Node,
+    node: &NodeFolders,
 ) -> Result<Option<(Finding, BlockHash)>, Failure> {
     let found = look_at_index(&Verify {
         params: Params::of(args.chain),

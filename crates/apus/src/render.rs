@@ -2,32 +2,29 @@
 //! as a bar, as lines, as JSON, in a log and on a page.
 
 mod bar;
-mod line;
 mod watch;
 
-pub(crate) use bar::Bar;
-pub(crate) use line::Canvas;
+pub(crate) use bar::{Canvas, ProgressBar};
 pub(crate) use watch::Watch;
 
 use crate::allocator;
 use crate::course::{takes_blocks, takes_of_peers};
-use crate::interrupt;
-use crate::log::Log;
+use crate::machine;
 use crate::machine::{cpu_seconds, rss_bytes};
 use crate::peers;
 use crate::print::{self, aside};
-use crate::report::{PhaseReport, Reached, Sample, bytes, grouped};
-use crate::watched::{Note, Shared, Stall, Taken, Watched, lock};
+use crate::report::{CourseSample, PhaseReport, Reached, bytes, grouped};
+use crate::watched::{Note, ResourcesTaken, Shared, Stall, Watched, lock};
 use apus_chain::{BlockHash, Height};
 use apus_sync::peers::Peers;
 use apus_sync::peers::network::NetworkStatus;
 use apus_sync::{ChainBy, DiskUse, Event, Observer, Phase, Progress, Workers};
-use line::worker_line;
+use bar::worker_line;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use watch::Style;
+use watch::{RunLog, Style};
 
 /// How often a line is printed where there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
@@ -61,15 +58,15 @@ pub(crate) struct Renderer<'a> {
     style: Style,
     start: Instant,
     shared: Shared,
-    state: Mutex<State>,
+    state: Mutex<RendererState>,
 }
 
-struct State {
-    bar: Option<Bar>,
-    log: Option<Log>,
-    phase: Option<Running>,
+struct RendererState {
+    bar: Option<ProgressBar>,
+    log: Option<RunLog>,
+    phase: Option<RunningPhase>,
     phases: Vec<PhaseReport>,
-    series: Vec<Sample>,
+    series: Vec<CourseSample>,
     sample_interval: Duration,
     last_sample: Option<Instant>,
     last_line: Instant,
@@ -87,7 +84,7 @@ struct State {
     workers: Option<Workers>,
 }
 
-struct Running {
+struct RunningPhase {
     phase: Phase,
     start: Instant,
     cpu_start: f64,
@@ -96,10 +93,10 @@ struct Running {
 }
 
 /// What is left when a run is over.
-pub(crate) struct Record {
+pub(crate) struct RunRecord {
     pub(crate) wall_seconds: f64,
     pub(crate) phases: Vec<PhaseReport>,
-    pub(crate) series: Vec<Sample>,
+    pub(crate) series: Vec<CourseSample>,
     pub(crate) warnings: Vec<String>,
     /// Those of them that say that the chain may not be the expected one.
     pub(crate) lasting: Vec<String>,
@@ -109,10 +106,10 @@ pub(crate) struct Record {
     pub(crate) phase: Option<&'static str>,
     /// What else was watched of it, and its log.
     pub(crate) shared: Shared,
-    log: Option<Log>,
+    log: Option<RunLog>,
 }
 
-impl Record {
+impl RunRecord {
     /// What the report of a run that failed says of it.
     pub(crate) fn reached(&self) -> Reached {
         Reached {
@@ -143,7 +140,7 @@ impl<'a> Renderer<'a> {
     pub(crate) fn new(watch: Watch, peers: Option<&'a Peers<'a>>) -> Self {
         let Watch { style, log, shared } = watch;
         let now = Instant::now();
-        let state = State {
+        let state = RendererState {
             bar: None,
             log,
             phase: None,
@@ -165,7 +162,7 @@ impl<'a> Renderer<'a> {
         let renderer = Self { peers, style, start, shared, state: Mutex::new(state) };
         let mut state = renderer.lock();
         let about = renderer.watched().about.clone();
-        let text = format!("apus {} {} {}", crate::version::short(), about.command, about.chain);
+        let text = format!("apus {} {} {}", crate::machine::version(), about.command, about.chain);
         renderer.note(&mut state, "begin", text);
         drop(state);
         renderer
@@ -211,7 +208,7 @@ impl<'a> Renderer<'a> {
     }
 
     /// Notes that the run stands still, or that it goes on.
-    fn tell_stall(&self, state: &mut State, phase: Phase, stall: Option<Stall>) {
+    fn tell_stall(&self, state: &mut RendererState, phase: Phase, stall: Option<Stall>) {
         let before = std::mem::replace(&mut state.stalled, stall.is_some());
         match stall {
             Some(stall) if !before => {
@@ -223,14 +220,14 @@ impl<'a> Renderer<'a> {
     }
 
     /// Ends the rendering.
-    pub(crate) fn into_record(self) -> Record {
+    pub(crate) fn into_record(self) -> RunRecord {
         let wall_seconds = self.start.elapsed().as_secs_f64();
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Some(mut bar) = state.bar {
             bar.clear();
         }
         lock(&self.shared).stop();
-        Record {
+        RunRecord {
             wall_seconds,
             phases: state.phases,
             series: state.series,
@@ -244,7 +241,7 @@ impl<'a> Renderer<'a> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RendererState> {
         // A thread that panicked while it rendered left at worst a stale line.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -254,7 +251,7 @@ impl<'a> Renderer<'a> {
     }
 
     /// Keeps what happened for the log and the page.
-    fn note(&self, state: &mut State, kind: &'static str, text: String) {
+    fn note(&self, state: &mut RendererState, kind: &'static str, text: String) {
         let note = note_now(kind, text);
         if let Some(log) = &mut state.log {
             log.write(&note);
@@ -262,7 +259,7 @@ impl<'a> Renderer<'a> {
         self.watched().note(note);
     }
 
-    fn say(&self, state: &mut State, text: &str) {
+    fn say(&self, state: &mut RendererState, text: &str) {
         match self.style {
             Style::Bar => {
                 let text = print::wrapped(text, Canvas::here().width);
@@ -277,12 +274,12 @@ impl<'a> Renderer<'a> {
     }
 
     /// Says something, and keeps it.
-    fn tell(&self, state: &mut State, kind: &'static str, text: String) {
+    fn tell(&self, state: &mut RendererState, kind: &'static str, text: String) {
         self.say(state, &text);
         self.note(state, kind, text);
     }
 
-    fn chain_found(&self, state: &mut State, tip: BlockHash, height: Height, by: ChainBy) {
+    fn chain_found(&self, state: &mut RendererState, tip: BlockHash, height: Height, by: ChainBy) {
         let (files, how) = match by {
             ChainBy::Files { files: 1, index } => (1, in_files("in 1 file", index)),
             ChainBy::Files { files, index } => {
@@ -304,12 +301,13 @@ impl<'a> Renderer<'a> {
         }
     }
 
-    fn started(&self, state: &mut State, phase: Phase) {
+    fn started(&self, state: &mut RendererState, phase: Phase) {
         let now = Instant::now();
-        state.phase = Some(Running { phase, start: now, cpu_start: cpu_seconds(), last: None });
+        state.phase =
+            Some(RunningPhase { phase, start: now, cpu_start: cpu_seconds(), last: None });
         state.last_line = now;
         if self.style == Style::Bar && state.bar.is_none() {
-            state.bar = Some(Bar::new());
+            state.bar = Some(ProgressBar::new());
         }
         let mut watched = self.watched();
         watched.tip = None;
@@ -320,7 +318,7 @@ impl<'a> Renderer<'a> {
         self.json(serde_json::json!({"event": "started", "phase": phase.name()}));
     }
 
-    fn ended(&self, state: &mut State, phase: Phase, of_input: u64) {
+    fn ended(&self, state: &mut RendererState, phase: Phase, of_input: u64) {
         let Some(running) = state.phase.take() else { return };
         let wall_seconds = running.start.elapsed().as_secs_f64();
         let cpu_seconds = cpu_seconds() - running.cpu_start;
@@ -350,7 +348,7 @@ impl<'a> Renderer<'a> {
         }
     }
 
-    fn progress(&self, state: &mut State, phase: Phase, progress: Progress) {
+    fn progress(&self, state: &mut RendererState, phase: Phase, progress: Progress) {
         // Going through the blocks once more, for hints, is not the run's course.
         let once_more = || state.phases.iter().any(|ended| ended.phase == Phase::Connect.name());
         if phase == Phase::Connect || phase == Phase::Blocks && !once_more() {
@@ -371,8 +369,8 @@ impl<'a> Renderer<'a> {
             watched.coins = watched.coins.max(progress.coins);
         }
         if let Some(last) = last.filter(|_| takes_blocks(phase)) {
-            let Taken { blocks, bytes } = watched.taken;
-            watched.taken = Taken {
+            let ResourcesTaken { blocks, bytes } = watched.taken;
+            watched.taken = ResourcesTaken {
                 blocks: blocks + progress.blocks.saturating_sub(last.blocks),
                 bytes: bytes + progress.bytes.saturating_sub(last.bytes),
             };
@@ -381,7 +379,7 @@ impl<'a> Renderer<'a> {
         // This is told many times a second, and a line takes a look at what the system knows.
         let due = state.last_log.elapsed() >= LOG_INTERVAL;
         let step = watched.course.running().filter(|_| due);
-        let text = step.map(|step| line::line(&watched, step));
+        let text = step.map(|step| bar::line(&watched, step));
         drop(watched);
         if let Some(text) = text {
             state.last_log = Instant::now();
@@ -390,20 +388,20 @@ impl<'a> Renderer<'a> {
     }
 
     /// The bar, a line or an event about how far the run is.
-    fn show(&self, state: &mut State, watched: &Watched, phase: Phase, progress: Progress) {
+    fn show(&self, state: &mut RendererState, watched: &Watched, phase: Phase, progress: Progress) {
         let Some(step) = watched.course.running() else { return };
         let of_peers = || watched.peers.as_ref().filter(|_| takes_of_peers(phase)).map(peers::line);
         match self.style {
-            Style::Bar if interrupt::came() => {
+            Style::Bar if machine::was_interrupted() => {
                 if let Some(bar) = &mut state.bar {
                     bar.leave(STOPPING);
                 }
             }
             Style::Bar => {
-                let State { bar, workers, .. } = state;
+                let RendererState { bar, workers, .. } = state;
                 let lines = || {
                     let canvas = Canvas::here();
-                    let mut lines = line::lines(watched, step, canvas);
+                    let mut lines = bar::lines(watched, step, canvas);
                     lines.extend(of_peers().map(|text| canvas.fit(&text)));
                     let workers = workers.iter().flat_map(|workers| &workers.all);
                     for worker in workers.take(WORKERS_BELOW) {
@@ -417,7 +415,7 @@ impl<'a> Renderer<'a> {
             }
             Style::Lines | Style::Json if state.last_line.elapsed() >= LINE_INTERVAL => {
                 state.last_line = Instant::now();
-                let text = line::line(watched, step);
+                let text = bar::line(watched, step);
                 self.say(
                     state,
                     &of_peers().map(|peers| format!("{text}; {peers}")).unwrap_or(text),
@@ -441,7 +439,7 @@ impl<'a> Renderer<'a> {
         }
     }
 
-    fn ask_peers(&self, state: &mut State) {
+    fn ask_peers(&self, state: &mut RendererState) {
         let Some(peers) = self.peers else { return };
         if state.last_peers.is_none_or(|last| last.elapsed() >= PEERS_INTERVAL) {
             state.last_peers = Some(Instant::now());
@@ -459,7 +457,7 @@ impl<'a> Renderer<'a> {
     }
 
     /// A line for each machine; beside a bar they stand below it.
-    fn workers(&self, state: &mut State, workers: Workers) {
+    fn workers(&self, state: &mut RendererState, workers: Workers) {
         if self.style == Style::Lines && !workers.last {
             match workers.all.is_empty() {
                 true => {
@@ -484,7 +482,7 @@ impl<'a> Renderer<'a> {
     }
 
     /// At the tip nothing moves for minutes: what is said is said when it changes, and now and then.
-    fn waiting(&self, state: &mut State, height: Height, tip: BlockHash) {
+    fn waiting(&self, state: &mut RendererState, height: Height, tip: BlockHash) {
         let status = self.peers.map(Peers::status).unwrap_or_default();
         let text = format!(
             "at the tip, block {}, waiting for the next; {}",
@@ -519,13 +517,13 @@ impl<'a> Renderer<'a> {
     }
 
     /// Notes a point of the run's course; keeps every other one when there are too many.
-    fn sample(&self, state: &mut State, progress: Progress) {
+    fn sample(&self, state: &mut RendererState, progress: Progress) {
         let done = progress.blocks == progress.blocks_total;
         if state.last_sample.is_some_and(|last| last.elapsed() < state.sample_interval) && !done {
             return;
         }
         state.last_sample = Some(Instant::now());
-        state.series.push(Sample {
+        state.series.push(CourseSample {
             seconds: self.start.elapsed().as_secs_f64(),
             height: progress.blocks,
             bytes: progress.bytes,
@@ -540,7 +538,7 @@ impl<'a> Renderer<'a> {
         }
     }
 
-    fn disk_needed(&self, state: &mut State, what: DiskUse, needed: u64, free: u64) {
+    fn disk_needed(&self, state: &mut RendererState, what: DiskUse, needed: u64, free: u64) {
         let (what, for_what) = match what {
             DiskUse::Progress => ("progress", "progress"),
             DiskUse::Proofs => ("proofs", "files of proofs"),

@@ -1,27 +1,20 @@
-//! [`Report`]: what a run did, for people and for programs.
+//! [`RunReport`]: what a run did, for people and for programs.
 //!
 //! The JSON form is a contract (`docs/formats/report.md`): plots, benchmarks and tests read it.
 
-mod cluster;
 mod failed;
-mod forest;
-mod write;
-mod written;
-
-pub(crate) use failed::{FailedReport, Reached, is_failed_report};
-pub(crate) use write::{leave_failed, write_report};
-pub(crate) use written::WrittenFile;
+mod parts;
 
 pub(crate) use apus_sync::numbers::grouped;
+pub(crate) use failed::{FailedReport, Reached, is_failed_report, leave_failed, write_report};
+pub(crate) use parts::WrittenFile;
 
-use crate::machine::{Machine, cpu_seconds, rss_peak_bytes};
+use crate::machine::{Machine, Program, cpu_seconds, rss_peak_bytes};
 use crate::print::hex;
-use crate::version::Program;
 use apus_chain::Network;
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::{DatadirBlocks, Engine, FolderKind, Outcome, Unanchored, Workers, WrittenFolder};
-use cluster::Cluster;
-use forest::{Forest, Proofs};
+use parts::{Cluster, ForestReport, ProofsReport};
 use serde::Serialize;
 use std::fmt;
 use std::path::Path;
@@ -31,7 +24,7 @@ pub(crate) const VERSION: u32 = 1;
 
 /// A finished run.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct RunReport {
     pub(crate) version: u32,
     /// Core's name of the chain.
     pub(crate) chain: &'static str,
@@ -59,14 +52,14 @@ pub(crate) struct Report {
     /// As gettxoutsetinfo shows it.
     pub(crate) hash_serialized_3: Option<String>,
     /// The Utreexo forest, where `--out utreexo:FILE` was given, and with the engine that goes by proofs.
-    pub(crate) utreexo: Option<Forest>,
+    pub(crate) utreexo: Option<ForestReport>,
     /// The proofs that were made, by `apus utreexo prove`.
-    pub(crate) proofs: Option<Proofs>,
-    pub(crate) verified: Verified,
+    pub(crate) proofs: Option<ProofsReport>,
+    pub(crate) verified: VerifiedRules,
     /// What was taken for granted, in words.
     pub(crate) assumed: Vec<String>,
-    /// Blocks under hints that Bitcoin Core would have checked: what `--assume-hinted-valid` stands for
-    /// here; null where there were none.
+    /// Blocks under hints that Bitcoin Core would have checked: what `--assumevalid hints` stands
+    /// for here; null where there were none.
     pub(crate) assume_hinted_valid: Option<AssumedBlocks>,
     /// Whether Bitcoin Core's own table of snapshots has this very set.
     pub(crate) in_assumeutxo_table: bool,
@@ -77,15 +70,15 @@ pub(crate) struct Report {
     pub(crate) outputs: u64,
     /// Bytes of blocks.
     pub(crate) bytes: u64,
-    pub(crate) hints: Option<Hints>,
+    pub(crate) hints: Option<HintsReport>,
     /// Null where blocks came from files.
-    pub(crate) peers: Option<Peers>,
+    pub(crate) peers: Option<PeersReport>,
     /// The machines that took part; null where this one did all.
     pub(crate) cluster: Option<Cluster>,
     /// Files that were written.
     pub(crate) files: Vec<WrittenFile>,
     /// Folders that were written for Bitcoin Core.
-    pub(crate) folders: Vec<Folder>,
+    pub(crate) folders: Vec<FolderReport>,
     pub(crate) wall_seconds: f64,
     pub(crate) cpu_seconds: f64,
     pub(crate) rss_peak_bytes: Option<u64>,
@@ -94,7 +87,7 @@ pub(crate) struct Report {
     /// Segments that earlier starts had finished.
     pub(crate) segments_resumed: usize,
     pub(crate) phases: Vec<PhaseReport>,
-    pub(crate) series: Vec<Sample>,
+    pub(crate) series: Vec<CourseSample>,
     pub(crate) warnings: Vec<String>,
     /// Those of them that people read once more at the end.
     #[serde(skip)]
@@ -105,7 +98,7 @@ pub(crate) struct Report {
 
 /// What was proven.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(crate) struct Verified {
+pub(crate) struct VerifiedRules {
     /// Every block rule that needs no coins, headers and proof of work included.
     pub(crate) blocks: bool,
     /// That all blocks have the witnesses that they commit to.
@@ -157,7 +150,7 @@ impl AssumedBlocks {
 
 /// The hintsfile.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Hints {
+pub(crate) struct HintsReport {
     pub(crate) bytes: u64,
     pub(crate) bit_order: String,
     pub(crate) start_height: u32,
@@ -167,7 +160,7 @@ pub(crate) struct Hints {
 
 /// What this start got from peers.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Peers {
+pub(crate) struct PeersReport {
     /// Bytes of blocks that were of use.
     pub(crate) taken_bytes: u64,
     /// Bytes of blocks that were not: others were faster, or there was no room.
@@ -177,12 +170,12 @@ pub(crate) struct Peers {
     /// Peers that were parted with for what they did.
     pub(crate) dropped_peers: u64,
     /// Those that were there at the end.
-    pub(crate) connected: Vec<Peer>,
+    pub(crate) connected: Vec<PeerReport>,
 }
 
 /// A peer.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Peer {
+pub(crate) struct PeerReport {
     pub(crate) address: String,
     pub(crate) user_agent: String,
     pub(crate) encrypted: bool,
@@ -194,7 +187,7 @@ pub(crate) struct Peer {
 
 /// A folder for Bitcoin Core.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Folder {
+pub(crate) struct FolderReport {
     /// `chainstate` or `datadir`.
     pub(crate) kind: &'static str,
     pub(crate) path: String,
@@ -221,7 +214,7 @@ pub(crate) struct Folder {
     pub(crate) moved_to: Option<String>,
 }
 
-impl Folder {
+impl FolderReport {
     fn of(written: &WrittenFolder) -> Self {
         let (kind, pruned) = match written.kind {
             FolderKind::Chainstate => ("chainstate", false),
@@ -244,7 +237,7 @@ impl Folder {
     }
 }
 
-impl fmt::Display for Folder {
+impl fmt::Display for FolderReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -284,7 +277,7 @@ pub(crate) struct PhaseReport {
 
 /// A point of a run's course. Out of order, the height counts blocks processed.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(crate) struct Sample {
+pub(crate) struct CourseSample {
     pub(crate) seconds: f64,
     pub(crate) height: u64,
     pub(crate) bytes: u64,
@@ -298,10 +291,10 @@ pub(crate) struct Circumstances {
     pub(crate) wall_seconds: f64,
     pub(crate) segments_resumed: usize,
     pub(crate) phases: Vec<PhaseReport>,
-    pub(crate) series: Vec<Sample>,
+    pub(crate) series: Vec<CourseSample>,
     pub(crate) warnings: Vec<String>,
     pub(crate) lasting: Vec<String>,
-    pub(crate) peers: Option<Peers>,
+    pub(crate) peers: Option<PeersReport>,
     pub(crate) workers: Option<Workers>,
     pub(crate) files: Vec<WrittenFile>,
 }
@@ -311,7 +304,7 @@ pub(crate) fn display_hash(bytes: &[u8; 32]) -> String {
     bytes.iter().rev().map(|byte| format!("{byte:02x}")).collect()
 }
 
-impl Report {
+impl RunReport {
     pub(crate) fn new(outcome: &Outcome, around: Circumstances) -> Self {
         let counts = outcome.counts;
         // BIP-30 and the supply follow from each coin's having been created and spent once.
@@ -345,9 +338,9 @@ impl Report {
             hash_serialized_3: hash(&outcome.hash_serialized_3),
             utreexo: (outcome.utreexo.as_ref())
                 .or(outcome.proofs.as_ref().map(|proofs| &proofs.roots))
-                .map(Forest::of),
-            proofs: outcome.proofs.as_ref().map(Proofs::of),
-            verified: Verified {
+                .map(ForestReport::of),
+            proofs: outcome.proofs.as_ref().map(ProofsReport::of),
+            verified: VerifiedRules {
                 blocks: true,
                 witnesses: outcome.unseen_witnesses == 0,
                 scripts,
@@ -365,7 +358,7 @@ impl Report {
             inputs: counts.inputs,
             outputs: counts.outputs,
             bytes: counts.bytes,
-            hints: outcome.hints.as_ref().map(|info| Hints {
+            hints: outcome.hints.as_ref().map(|info| HintsReport {
                 bytes: info.bytes,
                 bit_order: info.order.to_string(),
                 start_height: info.layout.start_height(),
@@ -376,7 +369,7 @@ impl Report {
             cluster: (around.workers.as_ref())
                 .map(|workers| Cluster::of(workers, around.wall_seconds, &around.phases)),
             files: around.files,
-            folders: outcome.folders.iter().map(Folder::of).collect(),
+            folders: outcome.folders.iter().map(FolderReport::of).collect(),
             wall_seconds: around.wall_seconds,
             cpu_seconds: cpu_seconds(),
             rss_peak_bytes: rss_peak_bytes(),
@@ -393,7 +386,7 @@ impl Report {
     }
 }
 
-impl Report {
+impl RunReport {
     /// What was checked, in words.
     fn verified(&self) -> String {
         let mut checked = vec!["headers and proof of work"];
@@ -479,7 +472,7 @@ fn assumed(outcome: &Outcome) -> Vec<String> {
 }
 
 /// Hashes of the set, MuHash and `hash_serialized_3`, or why they are not there.
-fn set_hashes(report: &Report) -> [String; 2] {
+fn set_hashes(report: &RunReport) -> [String; 2] {
     let no_set = || "not known: no set was kept".to_owned();
     let Some(serialized) = report.hash_serialized_3.clone() else { return [no_set(), no_set()] };
     let muhash = report.muhash.clone();
@@ -503,7 +496,7 @@ pub(crate) fn bytes(count: u64) -> String {
     format!("{value:.2} TB")
 }
 
-impl Report {
+impl RunReport {
     /// What did the blocks, and on what.
     fn way(&self) -> String {
         let on = match (self.engine, self.aggregate) {
@@ -522,7 +515,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for RunReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:<10} {:>10} {:>10} {:>10}", "phase", "wall s", "cpu s", "input")?;
         for phase in &self.phases {

@@ -1,15 +1,16 @@
 //! `apus snapshot`: info, verify.
 
 use crate::args::{
-    ConnectArgs, HintsArg, SnapshotArgs, SnapshotCommand, SnapshotInfoArgs, SnapshotVerifyArgs,
+    AssumeArgs, ConnectArgs, HintsArg, SnapshotArgs, SnapshotCommand, SnapshotInfoArgs,
+    SnapshotVerifyArgs,
 };
 use crate::failure::Failure;
 use crate::files::Content;
-use crate::interrupt::watch_signals;
+use crate::machine::watch_signals;
 use crate::print;
 use crate::report::{bitcoins, bytes, display_hash, grouped};
-use crate::sync::{Job, NOT_ASKED, prove, work_path};
-use crate::unpack::Input;
+use crate::sync::{NOT_ASKED, RunJob, prove, work_path};
+use crate::unpack::InputFile;
 use apus_chain::{Network, Params};
 use apus_datadir::snapshot::{SnapshotInfo, SnapshotReader, snapshot_info};
 use std::fs::File;
@@ -25,7 +26,11 @@ pub(crate) fn command(args: &SnapshotArgs) -> Result<(), Failure> {
 }
 
 /// Reads a whole snapshot.
-fn read(input: &Input, network: Option<Network>, muhash: bool) -> Result<SnapshotInfo, Failure> {
+fn read(
+    input: &InputFile,
+    network: Option<Network>,
+    muhash: bool,
+) -> Result<SnapshotInfo, Failure> {
     let path = input.named();
     if input.is_plain()? {
         let file = File::open(input.path()).map_err(|error| Failure::opening(path, &error))?;
@@ -98,18 +103,16 @@ fn info(args: &SnapshotInfoArgs) -> Result<(), Failure> {
 /// is computed from the blocks alone, and its hash must be the snapshot's.
 fn verify(args: &SnapshotVerifyArgs) -> Result<(), Failure> {
     let hints = HintsArg::Snapshot(args.file.clone());
-    let proof = Job::proof(&args.source, &hints, None, args.proof.aggregate, &args.run);
+    let proof = RunJob::proof(&args.source, &hints, None, args.proof.aggregate, &args.run);
     let interrupt = watch_signals()?;
     args.file.make_plain(&work_path(&proof), &interrupt)?;
     let claimed = read(&args.file, Some(args.source.chain), false)?;
-    let connect = args.validation.map(|validation| ConnectArgs {
-        validation,
-        assumevalid: args.assumevalid,
-        assume_hinted_valid: false,
+    let connect = args.assume.assumevalid.map(|assumed| ConnectArgs {
+        assume: AssumeArgs::of(assumed),
         witnesses: None,
         prevout_threads: 0,
     });
-    let report = prove(&Job { connect: connect.as_ref(), ..proof })?;
+    let report = prove(&RunJob { connect: connect.as_ref(), ..proof })?;
     print::result(&report)?;
     print::result("")?;
     let hash = display_hash(&claimed.hash_serialized_3.0);

@@ -1,18 +1,16 @@
 //! `apus submit`: blocks from standard input, a verdict on each to standard output.
 //!
 //! The protocol: `docs/formats/submit.md`. Everything about blocks is the chain manager's; here is
-//! the set-up, and the words.
+//! the set-up, and the words. One answer for each line is written out before the next line is read. Whatever a line holds, the
+//! next one is read; only a failure of the machine or a reader that has gone ends it.
 
-mod answer;
 mod lines;
-mod request;
-mod serve;
 
 use crate::failure::{Failure, IO};
 use crate::machine::{clock, threads};
 use crate::print;
 use crate::workdir::WorkFolder;
-use apus_chain::{ActivationHeight, Network, Params};
+use apus_chain::{ActivationHeight, BlockHash, Network, Params};
 use apus_engine::script::{ScriptPool, script_verifier};
 use apus_engine::utxo::store::{CoinsStore, DiskOptions, DiskStore, MemoryStore};
 use apus_storage::{DirStorage, Storage};
@@ -22,7 +20,8 @@ use apus_sync::chainman::{
 use apus_sync::engines::in_order::{Chainstate, ChainstateOptions};
 use apus_sync::{ErrorKind, LOCK};
 use clap::Args;
-use std::io::{self, BufReader};
+use lines::{InputLine, LINE_BYTES_MAX, Lines, SubmitAnswer, SubmitRequest};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -100,7 +99,7 @@ pub(crate) fn command(args: &SubmitArgs) -> Result<(), Failure> {
         }
     };
     let stdin = BufReader::with_capacity(1 << 16, io::stdin());
-    serve::serve(stdin, &mut io::stdout().lock(), manager)
+    serve(stdin, &mut io::stdout().lock(), manager)
 }
 
 /// The chain's rules, moved where that is asked for.
@@ -200,3 +199,78 @@ impl From<ChainManagerError> for Failure {
         }
     }
 }
+
+/// Answers every line, and keeps what there is to keep.
+fn serve(
+    input: impl BufRead,
+    output: &mut impl Write,
+    mut manager: ChainManager,
+) -> Result<(), Failure> {
+    let mut lines = Lines::new(input, LINE_BYTES_MAX);
+    let mut number = 0;
+    let broken = |error| Failure::io(Path::new("standard input"), error);
+    while let Some(line) = lines.next().map_err(broken)? {
+        number += 1;
+        let answer = answer(&mut manager, number, line)?;
+        if !write(output, &answer)? {
+            break;
+        }
+    }
+    Ok(manager.close()?)
+}
+
+fn answer(
+    manager: &mut ChainManager,
+    number: u64,
+    line: InputLine,
+) -> Result<SubmitAnswer, ChainManagerError> {
+    let request = match line {
+        InputLine::Text(text) => SubmitRequest::read(&text),
+        InputLine::TooLong => {
+            Err(format!("longer than {LINE_BYTES_MAX} bytes, which no block's line is"))
+        }
+    };
+    match request {
+        Ok(request) => obey(manager, number, request),
+        Err(what) => Ok(SubmitAnswer::error(number, &what, manager.tip().hash)),
+    }
+}
+
+fn obey(
+    manager: &mut ChainManager,
+    number: u64,
+    request: SubmitRequest,
+) -> Result<SubmitAnswer, ChainManagerError> {
+    let (known, hash) = match request {
+        SubmitRequest::Block(raw) => {
+            let submission = manager.submit(raw)?;
+            return Ok(SubmitAnswer::block(submission, manager.tip().hash));
+        }
+        SubmitRequest::SetMockTime(seconds) => {
+            manager.set_mock_time(seconds);
+            (true, BlockHash::ZERO)
+        }
+        SubmitRequest::Invalidate(hash) => (manager.invalidate(&hash)?, hash),
+        SubmitRequest::Reconsider(hash) => (manager.reconsider(&hash)?, hash),
+    };
+    let tip = manager.tip().hash;
+    Ok(match known {
+        true => SubmitAnswer::command(tip),
+        false => SubmitAnswer::error(number, &format!("there is no block {hash} here"), tip),
+    })
+}
+
+/// Writes an answer out. False where the reader has gone.
+fn write(output: &mut impl Write, answer: &SubmitAnswer) -> Result<bool, Failure> {
+    let failed = |error| Failure::io(Path::new("standard output"), error);
+    let mut line = serde_json::to_vec(answer).map_err(|error| failed(io::Error::from(error)))?;
+    line.push(b'\n');
+    match output.write_all(&line).and_then(|()| output.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

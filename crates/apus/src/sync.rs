@@ -1,55 +1,28 @@
 //! `apus sync`, and the run that `hints check` and `snapshot verify` share with it.
 
-mod ahead;
-mod outputs;
-pub(crate) mod proofs;
-mod room;
+mod run;
+
+pub(crate) use run::{run, work_path};
 
 use crate::args::{
-    AggregateArg, AssumeValidArg, BlocksArg, ConnectArgs, Engine, HintsArg, PeerArgs, RunArgs,
-    SinkArg, SourceArgs, SyncArgs, Validation,
+    AggregateArg, BlocksArg, ConnectArgs, EngineArg, HintsArg, PeerArgs, ProofsArg, RunArgs,
+    SinkArg, SourceArgs, SyncArgs,
 };
-use crate::aside;
 use crate::coins::Beyond;
+use crate::course::{Expected, RunWay, Writes, expected};
 use crate::failure::Failure;
-use crate::files::{
-    MadeFolders, expect_apart, expect_hints, expect_new_folder, expect_outside, expect_writable,
-};
-use crate::interrupt::watch_signals;
-use crate::machine::{clock, threads};
-use crate::node::{expect_first_blocks, start_command};
-use crate::options::{expect_engine_takes, expect_undo_data};
-use crate::peers;
-use crate::places::expect_places;
+use crate::machine::threads;
+use crate::node::start_command;
+use crate::options::{expect_engine_takes, expect_undo_data, leave_witnesses};
+use crate::peers::{self, BridgePeersOptions};
 use crate::print;
-use crate::render::{Record, Renderer, Watch};
-use crate::report::{
-    Circumstances, FailedReport, Report, WrittenFile, is_failed_report, is_report, leave_failed,
-    write_report,
-};
-use crate::scripts::{expect_interpreter, verifier};
-use crate::watched::lock;
-use crate::witnesses::leave_witnesses;
-use crate::workdir::{WorkFolder, default_path};
-use apus_chain::{BlockHash, Network, Params};
+use crate::report::RunReport;
+use crate::watched::About;
+use apus_chain::{Network, Params};
 use apus_datadir::BlocksFolder;
-use apus_engine::utxo::forest::{DiskForest, ForestStore};
-use apus_engine::utxo::store::{DiskOptions, DiskStore};
-use apus_engine::utxo::{CoinsStore, StoreError};
-use apus_storage::DirStorage;
-use apus_sync::engines::swiftsync::aggregate::AggregateKind;
-use apus_sync::engines::swiftsync::hints::{BitOrder, HintsOptions};
-use apus_sync::{
-    BridgeOptions, COINS, ConnectOptions, DatadirBlocks, Event, FOREST, HINTS, HintedTask,
-    HintedValidity, HintsInput, Machines, MemoryParts, MergeSyncTask, Observer, Output, OutputKind,
-    POSITIONS, ProofsInput, ProvenTask, Request, RunEnv, Source, Stop, SyncError, Task, UsageError,
-    UseIndex, Warning,
-};
-use outputs::{folder_outputs, kept_folder, open_output, output_paths};
+use apus_sync::engines::swiftsync::hints::BitOrder;
+use apus_sync::{DatadirBlocks, Machines, ProofsInput, Stop, UsageError, UseIndex};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 /// Runs `apus sync`.
 pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
@@ -58,23 +31,23 @@ pub(crate) fn command(args: &SyncArgs) -> Result<(), Failure> {
 
 /// The same with segments that other machines do, where there are some.
 pub(crate) fn command_on(args: &SyncArgs, machines: Option<&dyn Machines>) -> Result<(), Failure> {
-    let hints = args.hints.as_ref();
+    let (hints, engine) = (args.hints.as_ref(), args.engine());
     expect_purpose(args)?;
-    expect_engine(args.engine, hints, &args.connect)?;
+    expect_engine_takes(engine, hints)?;
     let keeps = args.blocksdir.is_some() || args.peers.blocks == BlocksArg::Keep;
-    if args.engine == Some(Engine::Mergesync) && !keeps {
+    if engine == Some(EngineArg::Mergesync) && !keeps {
         return Err(Failure::usage(
             "the engine mergesync goes over the blocks twice: name their folder by --blocksdir DIR, or have \
              those of peers kept, by --blocks keep with --out chainstate:DIR",
         ));
     }
-    let proofs = proofs::input(args)?;
+    let proofs = input(args)?;
     expect_folder_options(args, hints.is_some())?;
     #[cfg(feature = "remote-coins")]
-    let beyond = args.coins.beyond(args.engine == Some(Engine::Utxo))?;
+    let beyond = args.coins.beyond(engine == Some(EngineArg::Utxo))?;
     #[cfg(not(feature = "remote-coins"))]
     let beyond = None;
-    let report = run(&Job {
+    let report = run(&RunJob {
         chain: args.chain,
         source: match &args.blocksdir {
             Some(blocksdir) => {
@@ -83,11 +56,11 @@ pub(crate) fn command_on(args: &SyncArgs, machines: Option<&dyn Machines>) -> Re
             None => JobSource::Peers(&args.peers),
         },
         hints,
-        engine: match args.engine {
-            Some(Engine::Mergesync) => Some(apus_sync::Engine::MergeSync),
-            Some(Engine::Utxo) => Some(apus_sync::Engine::Utxo),
-            Some(Engine::Utreexo) => Some(apus_sync::Engine::Utreexo),
-            Some(Engine::Swiftsync) | None => None,
+        engine: match engine {
+            Some(EngineArg::Mergesync) => Some(apus_sync::Engine::MergeSync),
+            Some(EngineArg::Utxo) => Some(apus_sync::Engine::Utxo),
+            Some(EngineArg::Utreexo) => Some(apus_sync::Engine::Utreexo),
+            Some(EngineArg::Swiftsync) | None => None,
         },
         proofs: proofs.as_ref(),
         hints_order: args.hints_order,
@@ -119,7 +92,7 @@ pub(crate) fn command_on(args: &SyncArgs, machines: Option<&dyn Machines>) -> Re
 }
 
 /// Tells what came of a run, what is to be done next, and last what it takes on trust.
-pub(crate) fn tell(report: &Report, next: Option<String>) -> Result<(), Failure> {
+pub(crate) fn tell(report: &RunReport, next: Option<String>) -> Result<(), Failure> {
     print::result(report)?;
     if let Some(next) = next {
         print::result(format_args!("\nNext: {next}{}", believed(report)))?;
@@ -131,7 +104,7 @@ pub(crate) fn tell(report: &Report, next: Option<String>) -> Result<(), Failure>
 }
 
 /// What to know before a node goes on from a set that hints led to, where nothing worse is to be told.
-fn believed(report: &Report) -> &'static str {
+fn believed(report: &RunReport) -> &'static str {
     let told = report.assume_hinted_valid.is_some();
     if told || report.verified.amounts || report.in_assumeutxo_table {
         return "";
@@ -170,27 +143,6 @@ fn expect_purpose(args: &SyncArgs) -> Result<(), Failure> {
         "say where blocks come from, by --blocksdir DIR or --connect NODE; or what to write, by --out: \
          then peers are found (see `apus sync --help`)",
     ))
-}
-
-/// Engine, hints and validation must fit together.
-pub(crate) fn expect_engine(
-    engine: Option<Engine>,
-    hints: Option<&HintsArg>,
-    connect: &ConnectArgs,
-) -> Result<(), Failure> {
-    expect_engine_takes(engine, hints)?;
-    let all_scripts = match (connect.validation, connect.assumevalid) {
-        (Validation::Full, _) => "--validation full",
-        (Validation::Assumevalid, Some(AssumeValidArg(None))) => "--assumevalid 0",
-        (Validation::Assumevalid, _) => return Ok(()),
-    };
-    if hints.is_some() && connect.assume_hinted_valid {
-        return Err(Failure::usage(format!(
-            "{all_scripts} runs every script, and --assume-hinted-valid none up to where the hints stop: \
-             leave out one of them",
-        )));
-    }
-    Ok(())
 }
 
 /// What a data directory can come from, and options that would do nothing.
@@ -238,7 +190,7 @@ pub(crate) enum JobSource<'a> {
 }
 
 /// A run, whichever command asks for it.
-pub(crate) struct Job<'a> {
+pub(crate) struct RunJob<'a> {
     pub(crate) chain: Network,
     pub(crate) source: JobSource<'a>,
     /// None where every block is connected in order.
@@ -276,7 +228,7 @@ pub(crate) struct BridgeJob<'a> {
     pub(crate) every: u32,
 }
 
-impl<'a> Job<'a> {
+impl<'a> RunJob<'a> {
     /// A run under hints that writes nothing, and asks only whether they fit the blocks.
     pub(crate) fn proof(
         source: &'a SourceArgs,
@@ -310,7 +262,7 @@ impl<'a> Job<'a> {
     }
 }
 
-impl Job<'_> {
+impl RunJob<'_> {
     /// Whether blocks from peers are kept.
     fn keeps_blocks(&self) -> bool {
         matches!(&self.source, JobSource::Peers(args) if args.blocks == BlocksArg::Keep)
@@ -330,373 +282,140 @@ impl Job<'_> {
         };
         let makes = match self.engine {
             _ if self.bridge.is_some() => Some("`apus utreexo prove`"),
-            Some(apus_sync::Engine::Utreexo) => Some("--engine utreexo"),
+            Some(apus_sync::Engine::Utreexo) => Some("--proofs"),
             _ => None,
         };
         leave_witnesses(args, self.outputs, peers, makes)
     }
 }
 
-/// What a [`Job::proof`] leaves open.
+/// What a [`RunJob::proof`] leaves open.
 pub(crate) const NOT_ASKED: &str = "Whether these blocks are valid is another question, which `apus \
-                                    sync --validation full` answers without hints.";
+                                    sync --assumevalid 0` answers without hints.";
 
 /// A run whose whole purpose is the proof.
-pub(crate) fn prove(job: &Job<'_>) -> Result<Report, Failure> {
+pub(crate) fn prove(job: &RunJob<'_>) -> Result<RunReport, Failure> {
     match job.aggregate {
         AggregateArg::None => Err(Failure::usage("--aggregate none proves nothing")),
         _ => run(job),
     }
 }
 
-/// Does a run from start to end, report and clean-up included. One that fails leaves a report, too, unless the command
-/// line itself was at fault.
-pub(crate) fn run(job: &Job<'_>) -> Result<Report, Failure> {
-    let work_path = work_path(job);
-    let unsure = expect_sensible(job, &output_paths(job.outputs), &work_path)?;
-    let watch = Watch::of(job.run, job.about(), job.expected())?;
-    let shared = Arc::clone(&watch.shared);
-    let mut record = None;
-    let result = run_watched(job, (&work_path, unsure), watch, &mut record);
-    let report = match &result {
-        Ok(report) => serde_json::to_value(report),
-        Err(failure) => {
-            let reached = record.as_ref().map(Record::reached).unwrap_or_default();
-            let report = FailedReport::new(job.chain.name(), failure, reached);
-            leave_failed(job.run.report.as_deref(), &report);
-            serde_json::to_value(report)
-        }
-    };
-    if let Some(record) = &mut record {
-        match &result {
-            Ok(report) => record.note("done", format!("at block {}", report.stop_height).as_str()),
-            Err(failure) => record.note("failed", &failure.message),
-        }
+impl RunJob<'_> {
+    /// What those that watch it are told at once.
+    fn about(&self) -> About {
+        let by_index =
+            matches!(self.source, JobSource::Files { use_index: UseIndex::Connected { .. }, .. });
+        let command = match (self.bridge, self.connect) {
+            (Some(_), _) => "utreexo prove",
+            (None, None) => "check",
+            (None, Some(_)) if by_index => "reindex",
+            (None, Some(_)) => "sync",
+        };
+        let (chain, on_servers) = (self.chain.name(), self.coins.is_some());
+        About { command, chain, threads: threads(self.run.par), on_servers }
     }
-    lock(&shared).report = report.ok();
-    result
-}
 
-/// Where progress is kept.
-pub(crate) fn work_path(job: &Job<'_>) -> PathBuf {
-    job.run.workdir.clone().unwrap_or_else(|| {
-        let hints = job.hints.map(HintsArg::named);
-        let proofs = job.bridge.map(|proofs| proofs.folder);
-        let first = job.outputs.iter().find_map(SinkArg::path).or(proofs);
-        default_path(job.chain, hints, first)
-    })
-}
-
-fn run_watched(
-    job: &Job<'_>,
-    (work_path, unsure): (&Path, Vec<PathBuf>),
-    watch: Watch,
-    ended: &mut Option<Record>,
-) -> Result<Report, Failure> {
-    let params = Params::of(job.chain);
-    let now = clock(params)?;
-    let verifier = verifier(params)?;
-    let paths = output_paths(job.outputs);
-    let assume_valid =
-        job.connect.map(|args| assume_valid(args.validation, args.assumevalid, params));
-    let assume_valid = assume_valid.transpose()?.flatten();
-    expect_scripts(job, assume_valid)?;
-    let leave_witnesses = job.connect.map(|args| job.leaves_witnesses(args)).transpose()?;
-    let leave_witnesses = leave_witnesses.unwrap_or_default();
-    let interrupt = watch_signals()?;
-    unpack_hints(job, work_path, &interrupt)?;
-    let folders = folder_outputs(job);
-    let written = job.outputs.iter().filter_map(SinkArg::path).chain(job.run.report.as_deref());
-    let mut made = MadeFolders::around(written.chain([work_path]))?;
-    job.bridge.map_or(Ok(()), |proofs| made.make(proofs.folder))?;
-    let folder = WorkFolder::open(work_path)?;
-    let coins = job.coins.map(|beyond| beyond.place.as_str());
-    folder.begin(coins)?;
-    let outputs: Vec<Output> = paths.into_iter().map(open_output).collect();
-    let peers = match &job.source {
-        JobSource::Peers(args) => {
-            let keep = kept_folder(job, work_path);
-            let peers = peers::start(args, params, job.run, folder.storage(), keep.as_ref());
-            Some(peers.inspect_err(|_| folder.leave())?)
-        }
-        JobSource::Files { .. } => None,
-    };
-    let renderer = Renderer::new(watch, peers.as_ref());
-    room::warn(job, work_path, &renderer);
-    for folder in unsure {
-        let folder = folder.display().to_string();
-        renderer.event(Event::Warning(Warning::NamesNotDurable { folder }));
-    }
-    let threads = threads(job.run.par);
-    let memory = match &job.source {
-        JobSource::Files { .. } => MemoryParts::with_files(job.run.dbcache << 20, threads),
-        JobSource::Peers(_) => MemoryParts::with_peers(job.run.dbcache << 20),
-    };
-    let coins_path = work_path.join(COINS);
-    let open_store = || -> Result<Arc<dyn CoinsStore>, StoreError> {
-        if let Some(beyond) = job.coins {
-            return beyond.open(job.chain, memory.answers_bytes());
-        }
-        let options = DiskOptions { cache_bytes: memory.store_bytes, ..DiskOptions::default() };
-        Ok(Arc::new(DiskStore::open(&coins_path, job.chain, options)?))
-    };
-    let connect = job.connect.map(|args| ConnectOptions {
-        assume_valid,
-        leave_witnesses,
-        prevout_threads: args.prevout_threads.into(),
-        cache_bytes: memory.coins_bytes,
-        store: &open_store,
-        beyond: job.coins.map(|beyond| beyond.place.clone()),
-        hints_folder: work_path.join(HINTS),
-        positions: work_path.join(POSITIONS),
-    });
-    let (forest_path, budget) = (work_path.join(FOREST), job.run.dbcache << 20);
-    let open_forest = || -> Result<Arc<dyn ForestStore>, StoreError> {
-        let options = DiskOptions { cache_bytes: memory.store_bytes, ..DiskOptions::default() };
-        Ok(Arc::new(DiskForest::open(&forest_path, job.chain, options)?))
-    };
-    let bridge = job.bridge.map(|proofs| BridgeOptions {
-        storage: Arc::new(DirStorage::new(proofs.folder)),
-        folder: proofs.folder.to_owned(),
-        every: proofs.every,
-        store: &open_forest,
-        // Half as much again is taken by changed pages, and by those of a block at hand.
-        memory_bytes: budget / 3,
-    });
-    // Beside the forest a run has the other half.
-    let memory_bytes = if bridge.is_some() { budget / 2 } else { budget };
-    let request = Request {
-        source: match (&job.source, &peers) {
-            (_, Some(peers)) => Source::Peers(peers),
-            (JobSource::Files { blocksdir, use_index }, _) => {
-                Source::Files { blocksdir: blocksdir.clone(), use_index: *use_index }
+    /// The phases that it is going to have, as far as that is known.
+    fn expected(&self) -> Vec<Expected> {
+        let kept = self.keeps_blocks();
+        let files = matches!(self.source, JobSource::Files { .. });
+        let way = match (self.hints, self.engine) {
+            (Some(_), _) => {
+                RunWay::Hints { connects: self.connect.is_some() && self.stop != Stop::AtHints }
             }
-            (JobSource::Peers(_), None) => return Err(Failure::usage("no peers")),
-        },
-        task: task(job, connect, bridge)?,
-        stop: job.stop,
-        follow: matches!(&job.source, JobSource::Peers(args) if args.follow),
-        outputs: &outputs,
-        folders: &folders,
-        muhash: job.muhash,
-        env: RunEnv {
-            params,
-            threads,
-            memory_bytes,
-            segment_bytes: job.run.segment_bytes,
-            checkpoint_interval: Duration::from_secs(job.run.checkpoint_seconds.into()),
-            now,
-            verifier: verifier.as_deref(),
-            workdir: folder.storage(),
-            is_shared: false,
-            given: None,
-            observer: &renderer,
-            interrupt: &interrupt,
-        },
-    };
-    let outcome = renderer.beside(|| match job.machines {
-        Some(machines) => apus_sync::run_shared(&request, machines),
-        None => apus_sync::run(&request),
-    });
-    drop(request);
-    let record = &*ended.insert(renderer.into_record());
-    let outcome = match outcome {
-        Ok(outcome) => outcome,
-        Err(error) => {
-            let about_hints = error.is_about_hints();
-            let mut failure = folder.give_up(error);
-            if let Some(hints) = job.hints.filter(|_| about_hints) {
-                failure.message = format!("{}: {}", hints.named().display(), failure.message);
-            }
-            return Err(failure);
+            (None, Some(apus_sync::Engine::Utxo)) => RunWay::Order,
+            (None, Some(apus_sync::Engine::Utreexo)) => RunWay::Proofs,
+            (None, Some(apus_sync::Engine::MergeSync)) => RunWay::Join,
+            (None, None) if files || kept => RunWay::Join,
+            (None, None) => RunWay::Order,
+        };
+        // Without a block up to which they are taken for valid, as on regtest, all are run. Under hints that depends on
+        // what is at hand.
+        let scripts = self.connect.is_some_and(|args| {
+            !args.assume.hinted() && args.assume.block(Params::of(self.chain)).is_none()
+        });
+        expected(way, scripts, way != RunWay::Proofs, self.writes(kept))
+    }
+
+    /// What it writes, where blocks of peers may be `kept` beside it.
+    fn writes(&self, kept: bool) -> Writes {
+        let has = |is: fn(&SinkArg) -> bool| self.outputs.iter().any(is);
+        let datadir = has(|sink| matches!(sink, SinkArg::Datadir(_)));
+        match (datadir, self.kept) {
+            (true, DatadirBlocks::All) => Writes::AllBlocks,
+            (true, DatadirBlocks::Last) => Writes::LastBlocks,
+            _ if kept => Writes::CoinsBesideBlocks,
+            _ if has(|sink| matches!(sink, SinkArg::Chainstate(_))) => Writes::Coins,
+            _ => Writes::Files,
         }
-    };
-    let report = Report::new(
-        &outcome,
-        Circumstances {
-            network: job.chain,
-            threads,
-            dbcache_mib: job.run.dbcache,
-            wall_seconds: record.wall_seconds,
-            segments_resumed: record.segments_resumed,
-            phases: record.phases.clone(),
-            series: record.series.clone(),
-            warnings: record.warnings.clone(),
-            lasting: record.lasting.clone(),
-            workers: record.workers.clone(),
-            files: WrittenFile::all(job.outputs),
-            peers: peers.as_ref().map(|peers| peers::report(&peers.status())),
-        },
-    );
-    if let Some(path) = &job.run.report {
-        write_report(path, &report).map_err(|failure| folder.keep(failure))?;
     }
-    apus_sync::complete_folders(&outcome.folders).map_err(|error| folder.keep(error.into()))?;
-    let follows = matches!(&job.source, JobSource::Peers(args) if args.follow);
-    // A data directory has the blocks in it, and nothing is added to one that is complete.
-    let has_blocks = |output: &SinkArg| matches!(output, SinkArg::Datadir(_));
-    if follows && !job.outputs.iter().any(has_blocks) {
-        folder.leave_ended()?;
-        print::aside(format_args!(
-            "progress is kept in {}: {}the same command goes on from block {}",
-            work_path.display(),
-            if writes(job.outputs) { "when what was written has other names, " } else { "" },
-            outcome.stop_height
-        ));
-    } else if let Some(place) = coins {
-        folder.leave_coins(place)?;
-        print::aside(format_args!(
-            "the coins stay at {place}, and what is known of them in {}: once there are more blocks, the same command goes \
-             on from block {}",
-            work_path.display(),
-            outcome.stop_height
-        ));
-    } else {
-        folder.discard()?;
-    }
-    if job.bridge.is_some() {
-        print::aside(format_args!(
-            "the forest stays in {}: a later run with the same --out and --workdir goes on from it",
-            forest_path.display()
+}
+
+/// Where proofs come from. The engine that goes by them needs block files, too, and keeps no set.
+fn input(args: &SyncArgs) -> Result<Option<ProofsInput>, Failure> {
+    let peers = args.proofs.iter().any(|arg| address(arg).is_some());
+    if args.peers.proxy.is_some() && args.blocksdir.is_some() && !peers {
+        return Err(Failure::usage(
+            "--proxy is for peers, and there are none: blocks come from --blocksdir",
         ));
     }
-    outcome.folders.iter().for_each(aside::tell);
-    Ok(report)
-}
-
-/// Where all scripts are to be run, a build that runs none says so before it asks for headers. With
-/// hints, or an assumed-valid block, it depends on where the chain ends.
-fn expect_scripts(job: &Job<'_>, assume_valid: Option<BlockHash>) -> Result<(), Failure> {
-    if job.connect.is_none() || job.hints.is_some() || assume_valid.is_some() {
-        return Ok(());
-    }
-    expect_interpreter()
-}
-
-/// The block up to which scripts are taken for valid.
-pub(crate) fn assume_valid(
-    validation: Validation,
-    assumevalid: Option<AssumeValidArg>,
-    params: &Params,
-) -> Result<Option<BlockHash>, Failure> {
-    match (validation, assumevalid) {
-        (Validation::Full, Some(AssumeValidArg(Some(_)))) => Err(Failure::usage(
-            "--validation full assumes no block to be valid: leave out --assumevalid",
-        )),
-        (Validation::Full, _) => Ok(None),
-        (Validation::Assumevalid, Some(AssumeValidArg(given))) => Ok(given),
-        (Validation::Assumevalid, None) => Ok(params.default_assume_valid),
-    }
-}
-
-/// What does the blocks of a job.
-fn task<'a>(
-    job: &Job<'_>,
-    connect: Option<ConnectOptions<'a>>,
-    bridge: Option<BridgeOptions<'a>>,
-) -> Result<Task<'a>, Failure> {
-    if let Some(hints) = job.hints {
-        return Ok(Task::Hinted(HintedTask {
-            hints: hints_input(hints, job.hints_order),
-            aggregate: match job.aggregate {
-                AggregateArg::Sha256 => AggregateKind::Sha256,
-                AggregateArg::Muhash => AggregateKind::MuHash,
-                AggregateArg::None => AggregateKind::None,
-            },
-            validity: hinted_validity(job),
-            connect,
-        }));
-    }
-    let connect = connect.ok_or(SyncError::Usage(UsageError::NothingToConnect))?;
-    Ok(match job.engine {
-        None => Task::Unhinted(connect),
-        Some(apus_sync::Engine::Utxo) => Task::InOrder(connect),
-        Some(apus_sync::Engine::MergeSync) => Task::MergeSync(MergeSyncTask { connect, bridge }),
-        Some(apus_sync::Engine::Utreexo) => {
-            let proofs = job.proofs.cloned().ok_or(SyncError::Usage(UsageError::NoProofs))?;
-            Task::Proven(ProvenTask { proofs, assume_valid: connect.assume_valid })
+    match (args.engine() == Some(EngineArg::Utreexo), args.proofs.is_empty()) {
+        (false, true) => return Ok(None),
+        (false, false) => {
+            return Err(Failure::usage(
+                "proofs are for the engine utreexo alone: leave out --engine, or --proofs",
+            ));
         }
-    })
-}
-
-/// Commands that say nothing of rules ask whether hints fit blocks, and not whether these are valid.
-fn hinted_validity(job: &Job<'_>) -> HintedValidity {
-    match job.connect {
-        None => HintedValidity::NotAsked,
-        // Hints that are themselves the question stand for nothing.
-        Some(_) if job.stop == Stop::AtHints => HintedValidity::Checked,
-        Some(args) if args.assume_hinted_valid => HintedValidity::Assumed,
-        Some(_) => HintedValidity::Anchored,
-    }
-}
-
-/// Hints that come through a pipe, or are compressed, are unpacked where the run has its progress.
-fn unpack_hints(job: &Job<'_>, work_path: &Path, interrupt: &AtomicBool) -> Result<(), Failure> {
-    match job.hints {
-        Some(hints) if !hints.input().is_plain()? => {
-            hints.input().make_plain(work_path, interrupt)?;
-            expect_hints(hints)
+        (true, true) => {
+            return Err(Failure::usage(
+                "the engine utreexo needs the folder of the files of proofs, --proofs DIR, or a bridge node to \
+                 ask for them, --proofs peer:HOST:PORT",
+            ));
         }
-        _ => Ok(()),
+        (true, false) => {}
+    }
+    if args.blocksdir.is_none() {
+        return Err(Failure::usage(
+            "the engine utreexo takes blocks of files, range by range: name their folder by --blocksdir DIR",
+        ));
+    }
+    let keeps_set = |sink: &SinkArg| !matches!(sink, SinkArg::Utreexo(_) | SinkArg::Null);
+    if args.out.iter().any(keeps_set) {
+        return Err(Failure::usage(UsageError::NoSetKept.to_string()));
+    }
+    named(&args.proofs, args.chain, (&args.peers).into()).map(Some)
+}
+
+/// The folder, or the peers, that these name; one at least.
+pub(crate) fn named(
+    proofs: &[ProofsArg],
+    network: Network,
+    how: BridgePeersOptions,
+) -> Result<ProofsInput, Failure> {
+    if let Some(folder) = folder(proofs)? {
+        return Ok(ProofsInput::Folder(folder));
+    }
+    let named: Vec<&str> = proofs.iter().filter_map(address).collect();
+    peers::bridges(network, &named, how).map(ProofsInput::Peers)
+}
+
+/// The folder of proofs, if they come from one: then they come from nowhere else.
+fn folder(proofs: &[ProofsArg]) -> Result<Option<PathBuf>, Failure> {
+    let mut folders = proofs.iter().filter(|arg| address(arg).is_none());
+    match folders.next() {
+        Some(ProofsArg::Folder(folder)) if proofs.len() == 1 => Ok(Some(folder.clone())),
+        Some(ProofsArg::Folder(folder)) => Err(Failure::usage(format!(
+            "proofs come from one folder or from peers: leave out --proofs {}, or all others",
+            folder.display()
+        ))),
+        _ => Ok(None),
     }
 }
 
-fn hints_input(hints: &HintsArg, order: Option<BitOrder>) -> HintsInput {
-    match hints {
-        HintsArg::File(input) => {
-            let options = HintsOptions { order, ..HintsOptions::default() };
-            HintsInput::File(input.path().to_owned(), options)
-        }
-        HintsArg::Snapshot(input) => HintsInput::Snapshot(input.path().to_owned()),
+const fn address(arg: &ProofsArg) -> Option<&str> {
+    match arg {
+        ProofsArg::Peer(address) => Some(address.as_str()),
+        ProofsArg::Folder(_) => None,
     }
-}
-
-/// Says at once what would otherwise fail hours later. Gives the folders whose names cannot be made durable.
-fn expect_sensible(
-    job: &Job<'_>,
-    outputs: &[(OutputKind, PathBuf)],
-    work_path: &Path,
-) -> Result<Vec<PathBuf>, Failure> {
-    // Others are looked at once they are unpacked.
-    if let Some(hints) = job.hints.filter(|hints| hints.input().is_plain().unwrap_or(true)) {
-        expect_hints(hints)?;
-    }
-    if let JobSource::Files { blocksdir, .. } = &job.source {
-        expect_first_blocks(blocksdir)?;
-    }
-    let report = job.run.report.as_deref();
-    let mut paths: Vec<&Path> = job.outputs.iter().filter_map(SinkArg::path).collect();
-    paths.extend(report);
-    let written = paths.clone();
-    if let (Some(proofs), JobSource::Files { blocksdir, .. }) = (job.bridge, &job.source) {
-        expect_apart(&[proofs.folder, &blocksdir.files, work_path])?;
-        paths.push(proofs.folder);
-    }
-    paths.push(work_path);
-    expect_apart(&paths)?;
-    // Files that an earlier start finished before it was killed are not in the way.
-    let resuming = WorkFolder::was_broken_off(work_path);
-    paths.extend(job.hints.map(HintsArg::named));
-    if let Some(ProofsInput::Folder(folder)) = job.proofs {
-        paths.push(folder);
-    }
-    let blocksdir = match &job.source {
-        JobSource::Files { blocksdir, .. } => Some(blocksdir.files.as_path()),
-        JobSource::Peers(_) => None,
-    };
-    paths.extend(blocksdir);
-    let folders = folder_outputs(job);
-    for folder in &folders {
-        if let Some(blocksdir) = blocksdir {
-            expect_apart(&[&folder.path, blocksdir])?;
-        }
-        expect_outside(&folder.path, &paths)?;
-        expect_new_folder(folder, resuming)?;
-    }
-    for (_, path) in outputs {
-        expect_writable(path, |_| resuming)?;
-    }
-    let may_be_there = |path: &Path| is_failed_report(path) || resuming && is_report(path);
-    report.map_or(Ok(()), |path| expect_writable(path, may_be_there))?;
-    expect_places(&written, &folders)
 }

@@ -1,25 +1,23 @@
 //! `apus verify`: whether what a node believes is true.
 
-use crate::args::{SinkArg, Validation, VerifyArgs};
-use crate::aside::bytes_in;
-use crate::course::{Way, Writes, expected};
+use crate::args::{AssumeArgs, AssumeValidArg, SinkArg, VerifyArgs};
+use crate::course::{RunWay, Writes, expected};
 use crate::failure::{Failure, IO};
 use crate::files::{expect_apart, expect_not_in, expect_writable};
-use crate::interrupt::watch_signals;
-use crate::machine::{Machine, clock, cpu_seconds, rss_peak_bytes, threads};
-use crate::node::{Node, expect_folders};
-use crate::plan::{self, Blocks, Needs, Set};
+use crate::machine::{Machine, clock, cpu_seconds, rss_peak_bytes, threads, watch_signals};
+use crate::node::{NodeFolders, expect_folders};
+use crate::options::{expect_interpreter, verifier};
+use crate::places::bytes_in;
+use crate::plan::{self, BlocksSize, Needs, SetSize};
 use crate::print;
-use crate::render::{Record, Renderer, Watch};
+use crate::render::{Renderer, RunRecord, Watch};
 use crate::report::{
     FailedReport, PhaseReport, bytes, display_hash, grouped, is_failed_report, leave_failed,
     write_report,
 };
-use crate::scripts::{expect_interpreter, verifier};
-use crate::sync::assume_valid;
 use crate::watched::{About, lock};
 use crate::workdir::WorkFolder;
-use apus_chain::{BlockHash, Params};
+use apus_chain::Params;
 use apus_datadir::{BlockFiles, read_index_flags};
 use apus_sync::{
     DiskUse, Event, Finding, FindingKind, FoundFault, Observer, ProvenBy, Verify, VerifyOutcome,
@@ -41,11 +39,15 @@ const ROOM_LEAST: u64 = 1 << 20;
 pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     let params = Params::of(args.chain);
     let now = clock(params)?;
-    let node = Node::find(&args.datadir, args.chain, args.blocksdir.as_deref())?;
+    let node = NodeFolders::find(&args.datadir, args.chain, args.blocksdir.as_deref())?;
     expect_folders(&node)?;
-    let Node { folder, blocks, .. } = node;
+    let NodeFolders { folder, blocks, .. } = node;
     expect_not_reindexing(&blocks.home)?;
-    let assume_valid = assumed_valid(args, params)?;
+    let assume = AssumeArgs::of(args.assume.assumevalid.unwrap_or(AssumeValidArg::NOTHING));
+    let (scripts, assume_valid) = (assume.nothing(), assume.block(params));
+    if assume_valid.is_none() {
+        expect_interpreter()?;
+    }
     let verifier = verifier(params)?;
     let work = args
         .run
@@ -62,8 +64,7 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     }
     let threads = threads(args.run.par);
     let about = About { command: "verify", chain: args.chain.name(), threads, on_servers: false };
-    let scripts = args.validation == Validation::Full;
-    let watch = Watch::of(&args.run, about, expected(Way::Node, scripts, true, Writes::Files))?;
+    let watch = Watch::of(&args.run, about, expected(RunWay::Node, scripts, true, Writes::Files))?;
     let interrupt = watch_signals()?;
     // Twice: the first time nothing is made in a folder of another kind, the second time nobody else can.
     expect_work_folder(&work)?;
@@ -110,14 +111,14 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
     })?;
     record.note("done", &format!("{} kinds of findings", verified.findings.len()));
     let shared = Arc::clone(&record.shared);
-    let report = Report::new(args, &verified, record, threads);
+    let report = VerifyReport::new(args, scripts, &verified, record, threads);
     lock(&shared).report = serde_json::to_value(&report).ok();
     if let Some(path) = &args.run.report {
         write_report(path, &report)?;
     }
     discard_verify(&work)?;
     locked.discard()?;
-    tell(args, &verified)
+    tell(args, scripts, &verified)
 }
 
 /// Nothing is written or removed in a folder of another kind.
@@ -154,9 +155,9 @@ fn expect_room(
     let block_bytes = files.map_or(0, |files| files.bytes_total());
     let copy = [SinkArg::Snapshot(work.join("coins.dat"))];
     let needs = Needs {
-        blocks: Blocks::of_size(block_bytes),
-        way: plan::Way::Hints,
-        set: Set::of_chainstate(bytes_in(&folder.join("chainstate"))),
+        blocks: BlocksSize::of_size(block_bytes),
+        way: plan::PlanWay::Hints,
+        set: SetSize::of_chainstate(bytes_in(&folder.join("chainstate"))),
         outputs: &copy,
         prune: false,
         workdir: work,
@@ -192,20 +193,6 @@ fn room_for(needs: &Needs<'_>) -> Result<Vec<Event>, Failure> {
     Ok(told)
 }
 
-/// The block up to which scripts are taken for valid. Where all are run, a build that runs none says so.
-fn assumed_valid(args: &VerifyArgs, params: &Params) -> Result<Option<BlockHash>, Failure> {
-    if args.validation == Validation::Full && args.assumevalid.is_some() {
-        return Err(Failure::usage(
-            "--assumevalid is about --validation assumevalid, which is not given: all scripts are run",
-        ));
-    }
-    let assumed = assume_valid(args.validation, args.assumevalid, params)?;
-    if assumed.is_none() {
-        expect_interpreter()?;
-    }
-    Ok(assumed)
-}
-
 fn expect_not_reindexing(blocksdir: &Path) -> Result<(), Failure> {
     // What cannot be read is told as a finding.
     if read_index_flags(blocksdir).is_ok_and(|flags| flags.reindexing) {
@@ -217,8 +204,8 @@ fn expect_not_reindexing(blocksdir: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Tells what was found, and last whether all is as it should be.
-fn tell(args: &VerifyArgs, verified: &VerifyOutcome) -> Result<(), Failure> {
+/// Tells what was found, and last whether all is as it should be. `scripts`: every script was to be run.
+fn tell(args: &VerifyArgs, scripts: bool, verified: &VerifyOutcome) -> Result<(), Failure> {
     if let Some(proof) = &verified.proof {
         print::result(proven(proof))?;
     }
@@ -240,10 +227,10 @@ fn tell(args: &VerifyArgs, verified: &VerifyOutcome) -> Result<(), Failure> {
     }
     if verified.findings.is_empty() {
         let proof = verified.proof.as_ref().filter(|_| verified.unproven.is_none());
-        let what = match (proof, args.validation) {
+        let what = match (proof, scripts) {
             (None, _) => "Nothing wrong was found with what there is",
-            (Some(_), Validation::Full) => "All that the node believes is true",
-            (Some(_), Validation::Assumevalid) => {
+            (Some(_), true) => "All that the node believes is true",
+            (Some(_), false) => {
                 "All that the node believes is true, if the scripts are that were not run"
             }
         };
@@ -303,7 +290,7 @@ pub(crate) fn line(finding: &Finding) -> String {
 
 /// What was found, for programs (`docs/formats/verify.md`).
 #[derive(Serialize)]
-struct Report {
+struct VerifyReport {
     version: u32,
     chain: &'static str,
     datadir: String,
@@ -360,8 +347,14 @@ struct ProofReport {
     assumed_script_blocks: u64,
 }
 
-impl Report {
-    fn new(args: &VerifyArgs, verified: &VerifyOutcome, record: Record, threads: usize) -> Self {
+impl VerifyReport {
+    fn new(
+        args: &VerifyArgs,
+        scripts: bool,
+        verified: &VerifyOutcome,
+        record: RunRecord,
+        threads: usize,
+    ) -> Self {
         let findings = verified.findings.iter().map(FindingReport::new).collect();
         let proof = verified.proof.as_ref().map(|proof| ProofReport {
             stop_height: proof.at.height,
@@ -383,10 +376,7 @@ impl Report {
             version: VERSION,
             chain: args.chain.name(),
             datadir: args.datadir.display().to_string(),
-            validation: match args.validation {
-                Validation::Full => "full",
-                Validation::Assumevalid => "assumevalid",
-            },
+            validation: if scripts { "full" } else { "assumevalid" },
             proven: verified.findings.is_empty() && proof.is_some() && verified.unproven.is_none(),
             findings,
             unproven: verified.unproven.clone(),
@@ -435,9 +425,9 @@ mod tests {
         let workdir = desk.path().join("new");
         let copy = [SinkArg::Snapshot(workdir.join("coins.dat"))];
         let needs = |coins, block_bytes| Needs {
-            blocks: Blocks::of_size(block_bytes),
-            way: plan::Way::Hints,
-            set: Set { coins },
+            blocks: BlocksSize::of_size(block_bytes),
+            way: plan::PlanWay::Hints,
+            set: SetSize { coins },
             outputs: &copy,
             prune: false,
             workdir: &workdir,

@@ -3,11 +3,7 @@
 //! The renderer writes it and shows some of it; the page, whose server has a thread of its own, reads it. It also
 //! keeps what only the page draws: the course of rate and memory, and the last events.
 
-mod stall;
-
-pub(crate) use stall::Stall;
-
-use crate::course::{Course, Rate};
+use crate::course::{RunCourse, StepRate, duration, takes_of_peers};
 #[cfg(feature = "web")]
 use crate::failure::INTERRUPTED;
 use crate::machine::{cpu_seconds, disk_read_bytes, idle_of_all, rss_bytes};
@@ -17,8 +13,9 @@ use apus_sync::Workers;
 use apus_sync::peers::network::NetworkStatus;
 use serde_json::Value;
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 #[cfg(feature = "web")]
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -51,15 +48,15 @@ pub(crate) struct Note {
 
 /// A point of the course.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Point {
+pub(crate) struct WatchedPoint {
     pub(crate) seconds: f64,
-    pub(crate) rate: Rate,
+    pub(crate) rate: StepRate,
     pub(crate) memory_bytes: Option<u64>,
 }
 
 /// How a run ended.
 #[derive(Debug, Clone)]
-pub(crate) struct Ended {
+pub(crate) struct RunEnd {
     pub(crate) code: u8,
     pub(crate) text: String,
 }
@@ -76,7 +73,7 @@ pub(crate) struct About {
 
 /// What this start did, whatever phases came to.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Taken {
+pub(crate) struct ResourcesTaken {
     pub(crate) blocks: u64,
     pub(crate) bytes: u64,
 }
@@ -110,8 +107,8 @@ pub(crate) struct Watched {
     pub(crate) about: About,
     /// When the run began.
     pub(crate) start: Instant,
-    pub(crate) course: Course,
-    pub(crate) taken: Taken,
+    pub(crate) course: RunCourse,
+    pub(crate) taken: ResourcesTaken,
     pub(crate) coins: u64,
     pub(crate) chain_found: Option<(Height, BlockHash)>,
     /// Where it waits, if it follows the tip and is there.
@@ -120,11 +117,11 @@ pub(crate) struct Watched {
     pub(crate) workers: Option<Workers>,
     pub(crate) notes: VecDeque<Note>,
     pub(crate) warnings: usize,
-    pub(crate) points: Vec<Point>,
+    pub(crate) points: Vec<WatchedPoint>,
     point_every: f64,
     used: VecDeque<Used>,
     pub(crate) report: Option<Value>,
-    pub(crate) ended: Option<Ended>,
+    pub(crate) ended: Option<RunEnd>,
     /// After how many seconds it ended.
     stopped: Option<f64>,
 }
@@ -138,12 +135,12 @@ pub(crate) fn lock(shared: &Mutex<Watched>) -> MutexGuard<'_, Watched> {
 }
 
 impl Watched {
-    pub(crate) fn new(about: About, course: Course) -> Self {
+    pub(crate) fn new(about: About, course: RunCourse) -> Self {
         Self {
             about,
             start: Instant::now(),
             course,
-            taken: Taken::default(),
+            taken: ResourcesTaken::default(),
             coins: 0,
             chain_found: None,
             tip: None,
@@ -182,8 +179,8 @@ impl Watched {
     #[cfg(feature = "web")]
     pub(crate) fn word(&self) -> &'static str {
         match &self.ended {
-            Some(Ended { code: 0, .. }) => "done",
-            Some(Ended { code: INTERRUPTED, .. }) => "stopped",
+            Some(RunEnd { code: 0, .. }) => "done",
+            Some(RunEnd { code: INTERRUPTED, .. }) => "stopped",
             Some(_) => "failed",
             None if self.tip.is_some() => "waiting",
             None if self.stall().is_some() => "stalled",
@@ -254,8 +251,8 @@ impl Watched {
         if self.points.last().is_some_and(|last| seconds - last.seconds < 0.9 * self.point_every) {
             return;
         }
-        let rate = self.course.running().map(crate::course::Step::rate).unwrap_or_default();
-        self.points.push(Point { seconds, rate, memory_bytes: rss_bytes() });
+        let rate = self.course.running().map(crate::course::PhaseStep::rate).unwrap_or_default();
+        self.points.push(WatchedPoint { seconds, rate, memory_bytes: rss_bytes() });
         if self.points.len() > POINTS_MAX {
             let mut keep = false;
             self.points.retain(|_| {
@@ -267,9 +264,81 @@ impl Watched {
     }
 }
 
+/// A run that uses so much of a processor is at work, though it does not tell of it.
+const AT_WORK: f64 = 0.5;
+
+/// A machine that takes part gives a sign of life more often.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
+
+/// A run that makes no progress.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Stall {
+    /// For how long.
+    pub(crate) seconds: f64,
+    pub(crate) waits_for: &'static str,
+}
+
+impl Stall {
+    /// For programs.
+    pub(crate) fn to_json(self) -> serde_json::Value {
+        serde_json::json!({"seconds": self.seconds, "waits_for": self.waits_for})
+    }
+}
+
+impl fmt::Display for Stall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "stalled for {}: waiting for {}", duration(self.seconds), self.waits_for)
+    }
+}
+
+impl Watched {
+    /// How long ago the run last made progress; none where it makes none because it is over or at the tip.
+    pub(crate) fn quiet_seconds(&self) -> Option<f64> {
+        let step = self.course.running()?;
+        (self.ended.is_none() && self.tip.is_none()).then_some(step.quiet_seconds())
+    }
+
+    /// Whether it stands still, and why.
+    pub(crate) fn stall(&self) -> Option<Stall> {
+        let seconds = self.quiet_seconds()?;
+        let step = self.course.running().filter(|step| step.stands_still())?;
+        if self.cores_used().is_some_and(|used| used >= AT_WORK) {
+            return None;
+        }
+        let others_take_it = || {
+            let (then, now) = (self.used.front()?, self.used.back()?);
+            then.waited_for(now).filter(|it| *it == "other programs")
+        };
+        if let Some(workers) = &self.workers {
+            let lives = |seen: Option<Duration>| seen.is_some_and(|seen| seen < SIGN_OF_LIFE);
+            if workers.all.iter().any(|worker| lives(worker.seen)) {
+                return None;
+            }
+            return Some(Stall { seconds, waits_for: "a machine, none gives a sign of life" });
+        }
+        let waits_for = match &self.peers {
+            // Without a peer there is nothing to do with more of the processors.
+            Some(peers) if takes_of_peers(step.phase) && peers.peers.is_empty() => {
+                "a peer, none is connected"
+            }
+            _ if others_take_it().is_some() => "the processors, which other programs take",
+            Some(peers) if takes_of_peers(step.phase) && peers.rate == 0 => {
+                "peers, none sends anything"
+            }
+            _ if self.about.on_servers => "the servers that keep the coins",
+            _ => "the disk",
+        };
+        Some(Stall { seconds, waits_for })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::course::{Expected, RunCourse, STALL_SECONDS};
+    use crate::watched::{About, Used};
+    use apus_sync::peers::network::NetworkStatus;
+    use apus_sync::{Phase, Progress, Worker, Workers};
 
     #[test]
     fn a_run_waits_for_the_disk_where_it_reads_from_one() {
@@ -294,5 +363,72 @@ mod tests {
         let (idle, all) = idle_of_all().unwrap();
         assert!(idle > 0 && idle < all);
         assert!(disk_read_bytes().is_some());
+    }
+
+    /// A run that moved a second after its phase began, and is looked at later.
+    fn quiet_for(phase: Phase, seconds: f64) -> Watched {
+        let about = About { command: "sync", chain: "main", threads: 2, on_servers: false };
+        let mut watched = Watched::new(about, RunCourse::new(vec![Expected::of(phase)], 2));
+        watched.course.started(phase, 0.0);
+        for second in 0..=1 {
+            let progress = Progress { bytes: second, bytes_total: 10, ..Progress::default() };
+            watched.course.progress(phase, second as f64, progress, f64::INFINITY);
+        }
+        watched.course.tick(1.0 + seconds);
+        watched
+    }
+
+    #[test]
+    fn a_run_that_stands_still_has_no_rate_and_no_time_left() {
+        let waits = quiet_for(Phase::Connect, STALL_SECONDS - 1.0);
+        assert_eq!(waits.stall(), None);
+        assert!(waits.course.left_seconds().is_some());
+        let stalled = quiet_for(Phase::Connect, STALL_SECONDS);
+        assert_eq!(stalled.quiet_seconds(), Some(STALL_SECONDS));
+        assert_eq!(stalled.course.left_seconds(), None);
+        let step = stalled.course.running().unwrap();
+        assert_eq!((step.rate().bytes, step.left_seconds()), (0.0, None));
+        let stall = stalled.stall().unwrap();
+        assert_eq!(stall.to_string(), "stalled for 15 s: waiting for the disk");
+    }
+
+    #[test]
+    fn what_moves_again_is_no_stall() {
+        let mut watched = quiet_for(Phase::Connect, 20.0);
+        let same = Progress { bytes: 1, bytes_total: 10, ..Progress::default() };
+        watched.course.progress(Phase::Connect, 22.0, same, f64::INFINITY);
+        assert!(watched.stall().is_some(), "telling the same is no progress");
+        let more = Progress { bytes: 2, ..same };
+        watched.course.progress(Phase::Connect, 23.0, more, f64::INFINITY);
+        assert_eq!(watched.stall(), None);
+        assert_eq!(watched.quiet_seconds(), Some(0.0));
+    }
+
+    #[test]
+    fn a_stall_names_its_cause() {
+        let waits_for = |watched: &Watched| watched.stall().unwrap().waits_for;
+        let mut watched = quiet_for(Phase::Connect, 20.0);
+        watched.about.on_servers = true;
+        assert_eq!(waits_for(&watched), "the servers that keep the coins");
+        // A machine whose processors others took for ten seconds.
+        let used = |seconds, all| Used {
+            seconds,
+            cpu: 0.0,
+            disk_read_bytes: Some(0),
+            idle: Some((0, all)),
+        };
+        watched.used.extend([used(0.0, 0), used(10.0, 2_000)]);
+        assert_eq!(waits_for(&watched), "the processors, which other programs take");
+        watched.peers = Some(NetworkStatus::default());
+        assert_eq!(waits_for(&watched), "a peer, none is connected");
+        let mut coins = quiet_for(Phase::Coins, 20.0);
+        coins.peers = Some(NetworkStatus::default());
+        assert_eq!(waits_for(&coins), "the disk", "coins come of no peer");
+        let seen =
+            |seconds| Worker { seen: Some(Duration::from_secs(seconds)), ..Worker::default() };
+        watched.workers = Some(Workers { all: vec![seen(60)], ..Workers::default() });
+        assert!(waits_for(&watched).starts_with("a machine"));
+        watched.workers = Some(Workers { all: vec![seen(60), seen(1)], ..Workers::default() });
+        assert_eq!(watched.stall(), None, "one is at work");
     }
 }

@@ -65,7 +65,7 @@ pub struct BridgePeers {
 pub enum HintedValidity {
     /// It refuses the hints, before the first block is taken.
     Anchored,
-    /// It takes the blocks for valid, as its user does (`--assume-hinted-valid`), and warns of it.
+    /// It takes the blocks for valid, as its user does (`--assumevalid hints`), and warns of it.
     Assumed,
     /// It checks every rule all the same: by undo data where these are at hand, and otherwise without the
     /// hints, up to where they stop.

@@ -358,7 +358,7 @@ impl Display for Unanchored {
         let Self { first, last, reason } = self;
         write!(
             f,
-            "--assume-hinted-valid: blocks {first} to {last} are taken for valid, and Bitcoin Core \
+            "--assumevalid hints: blocks {first} to {last} are taken for valid, and Bitcoin Core \
              would check them ({reason}). This run does not look at their scripts and signatures, \
              their amounts, what their coinbases claim, whether coins are there before they are \
              spent and are mature, relative lock times, and signature operations of spent coins. A \

@@ -152,7 +152,7 @@ impl Asked {
         let mut command = Command::new(&self.program);
         command
             .args(["sync", "--chain", "regtest", "--engine", "utxo", "--progress", "none"])
-            .args(["--validation", "assumevalid", "--assumevalid", &manifest.assumevalid_hash])
+            .args(["--assumevalid", &manifest.assumevalid_hash])
             .args(["--out", "null", "--dbcache", &dbcache.to_string(), "--blocksdir"])
             .arg(self.chain.join("blocks"))
             .arg("--workdir")

@@ -22,17 +22,17 @@ Examples:
          --out snapshot:utxo.dat
 
   Without hints, every rule checked and every script run:
-    apus sync --blocksdir ~/.bitcoin/blocks --validation full \\
+    apus sync --blocksdir ~/.bitcoin/blocks --assumevalid 0 \\
          --out snapshot:utxo.dat
 
   The same in one pass, by hints and the undo data of the node, neither of which
   is trusted:
     apus sync --blocksdir ~/.bitcoin/blocks --hints main.hints \\
-         --validation full --out snapshot:utxo.dat
+         --assumevalid 0 --out snapshot:utxo.dat
 
   On regtest, where no block is assumed valid, with a report for other programs:
     apus sync --blocksdir ~/.bitcoin/regtest/blocks --hints regtest.hints \\
-         --assume-hinted-valid --out snapshot:utxo.dat --report run.json
+         --assumevalid hints --out snapshot:utxo.dat --report run.json
 
   A data directory for a new node, without any other: blocks from peers, as fast
   as the line gives them:
@@ -47,19 +47,19 @@ Examples:
 
   In order, with the coins on a Redis Cluster of three servers, for a machine
   with little memory:
-    apus sync --blocksdir ~/.bitcoin/blocks --engine utxo \\
+    apus sync --blocksdir ~/.bitcoin/blocks \\
          --coins redis://10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379/main \\
          --out snapshot:utxo.dat
 
   Whether all blocks are valid, by proofs of the coins that they spend, which
   are not trusted:
-    apus sync --blocksdir ~/.bitcoin/blocks --engine utreexo --proofs proofs \\
-         --validation full --stopatheight 900000
+    apus sync --blocksdir ~/.bitcoin/blocks --proofs proofs \\
+         --assumevalid 0 --stopatheight 900000
 
   The same with proofs from a bridge node, a utreexod with
   --flatutreexoproofindex --prune=0:
-    apus sync --blocksdir ~/.bitcoin/blocks --engine utreexo \\
-         --proofs peer:192.168.1.10:8333 --validation full
+    apus sync --blocksdir ~/.bitcoin/blocks --assumevalid 0 \\
+         --proofs peer:192.168.1.10:8333
 
   Hints for others, from a snapshot of your own node at a block that Bitcoin
   Core knows:
@@ -74,8 +74,8 @@ scripts, amounts of each block, and that no coin is spent in a block before its
 own. So it refuses hints that reach further than what Core assumes valid: they
 must stop at or below the assumed-valid block, on a chain that has it, with
 enough work, and with two weeks of work above them. If you take their blocks for
-valid for a reason of your own, say so by --assume-hinted-valid. Blocks above
-the hints, and all where there are none, Apus checks by every rule of Core's;
+valid for a reason of your own, say so by --assumevalid hints. Blocks above the
+hints, and all where there are none, Apus checks by every rule of Core's;
 under Core's conditions it does not run the scripts of ancestors of the
 assumed-valid block.
 
@@ -83,66 +83,79 @@ A run that was interrupted or killed goes on where it stopped when you give the
 same command again.";
 
 #[derive(Args)]
-#[command(after_help = SYNC_EXAMPLES)]
+#[command(after_help = "`apus sync --help` has all options, and examples.", after_long_help = SYNC_EXAMPLES)]
 pub(crate) struct SyncArgs {
-    /// Which chain: main, test, testnet4, signet or regtest. If not given, the chain of the blocks that you
-    /// name; main where they come from peers
+    /// Which chain; that of the blocks if not given
+    ///
+    /// main, test, testnet4, signet or regtest. If not given, the chain of the blocks that you name; main where they come
+    /// from peers.
     #[arg(long, default_value = "main", hide_default_value = true)]
     pub(crate) chain: Network,
 
-    /// Folder with Bitcoin Core's blk*.dat files, opened for reading only; without it, blocks come
-    /// from peers
+    /// Folder of Core's blk*.dat files; else from peers
+    ///
+    /// Opened for reading only; without it, blocks come from peers.
     #[arg(long, value_name = "DIR")]
     pub(crate) blocksdir: Option<PathBuf>,
 
-    /// Which coins survive: a BIP-456 hintsfile, or `snapshot:FILE` for a UTXO snapshot. Needed by
-    /// the engine swiftsync
-    #[arg(long, value_name = "FILE|snapshot:FILE")]
+    /// Which coins survive: FILE or snapshot:FILE
+    ///
+    /// A hintsfile of BIP-456, or a UTXO snapshot. With hints a run is several times as fast, and does not check every
+    /// rule: see below.
+    #[arg(long, value_name = "HINTS")]
     pub(crate) hints: Option<HintsArg>,
 
     /// Bit order of the hintsfile, where the file itself does not settle it
-    #[arg(long, value_name = "msb|lsb", value_parser = parse_order)]
+    #[arg(long, value_name = "msb|lsb", hide_short_help = true, value_parser = parse_order)]
     pub(crate) hints_order: Option<BitOrder>,
 
-    /// Folder with files of proofs (docs/formats/proofs.md), which together are about all blocks up to where
-    /// the run ends; or `peer:` and the address of a bridge node of Utreexo that is asked for them, which may
-    /// be given more than once. Needed by the engine utreexo
-    #[arg(long, value_name = "DIR|peer:HOST[:PORT]")]
+    /// Check blocks by proofs of the coins that they spend, and keep no set
+    ///
+    /// From a folder with files of proofs (docs/formats/proofs.md), which together are about all blocks up to where the
+    /// run ends; or `peer:` and the address of a bridge node of Utreexo that is asked for them, which may be given more
+    /// than once.
+    #[arg(long, value_name = "DIR|peer:HOST[:PORT]", hide_short_help = true)]
     pub(crate) proofs: Vec<ProofsArg>,
 
-    /// How the set is computed: swiftsync if there are hints; else mergesync for blocks of a folder,
-    /// and utxo for those of peers. With `--blocks keep` mergesync does those of peers as well, up to
-    /// the last ones, which are utxo's
-    #[arg(long, value_enum)]
-    pub(crate) engine: Option<Engine>,
+    /// Height of the set; the tip if not given
+    ///
+    /// Not below that of the hints.
+    #[arg(long, value_name = "HEIGHT")]
+    pub(crate) stopatheight: Option<u32>,
+
+    /// snapshot:FILE, chainstate:DIR, datadir:DIR and more
+    ///
+    /// What to write: `snapshot:FILE`, `hints:FILE`, `utreexo:FILE` (the roots of the Utreexo forest),
+    /// `chainstate:DIR` (Bitcoin Core's coins), `datadir:DIR` (blocks, index, coins, and undo data of all
+    /// blocks without hints, for Bitcoin Core to start on) or `null`; may be given more than once.
+    #[arg(long, value_name = "SINK", default_value = "null")]
+    pub(crate) out: Vec<SinkArg>,
+
+    /// Move a chainstate:DIR that is there to DIR.old
+    ///
+    /// Or to DIR.old-2 and so on if there is one. They stay until you remove them.
+    #[arg(long)]
+    pub(crate) replace: bool,
+
+    /// Keep only the last 288 blocks in datadir:DIR
+    ///
+    /// With their undo data: for a node that runs with -prune.
+    #[arg(long)]
+    pub(crate) prune: bool,
+
+    /// Also compute the MuHash of the set, which takes up to two microseconds a coin; `chainstate:DIR` and `datadir:DIR` are
+    /// read back and compared by it in any case
+    #[arg(long, hide_short_help = true)]
+    pub(crate) muhash: bool,
 
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
 
-    /// What to write: `snapshot:FILE`, `hints:FILE`, `utreexo:FILE` (the roots of the Utreexo forest),
-    /// `chainstate:DIR` (Bitcoin Core's coins), `datadir:DIR` (blocks, index, coins, and undo data of all
-    /// blocks without hints, for Bitcoin Core to start on) or `null`; may be given more than once
-    #[arg(long, value_name = "SINK", default_value = "null")]
-    pub(crate) out: Vec<SinkArg>,
-
-    /// If the folder of `chainstate:DIR` is there already, move it aside, to DIR.old, or to DIR.old-2
-    /// and so on if there is one. They stay until you remove them
-    #[arg(long)]
-    pub(crate) replace: bool,
-
-    /// Keep only the last 288 blocks in `datadir:DIR`, with their undo data: for a node that runs with
-    /// -prune
-    #[arg(long)]
-    pub(crate) prune: bool,
-
-    /// The height whose set is wanted, not below that of the hints; the tip if not given
-    #[arg(long, value_name = "HEIGHT")]
-    pub(crate) stopatheight: Option<u32>,
-
-    /// Also compute the MuHash of the set, which takes up to two microseconds a coin; `chainstate:DIR` and `datadir:DIR` are
-    /// read back and compared by it in any case
-    #[arg(long)]
-    pub(crate) muhash: bool,
+    /// How the set is computed, if not by what is asked: swiftsync if there are hints, utreexo if there are proofs,
+    /// utxo if coins are on servers; else mergesync for blocks of a folder, and utxo for those of peers. With `--blocks
+    /// keep` mergesync does those of peers as well, up to the last ones, which are utxo's
+    #[arg(long, value_enum, hide_short_help = true)]
+    engine: Option<EngineArg>,
 
     #[command(flatten)]
     pub(crate) proof: AggregateArgs,
@@ -154,12 +167,24 @@ pub(crate) struct SyncArgs {
     #[command(flatten)]
     pub(crate) coins: CoinsArgs,
 
-    // Groups with a heading of their own come last: what follows them would stand under it.
     #[command(flatten)]
     pub(crate) peers: PeerArgs,
 }
 
 impl SyncArgs {
+    /// What computes the set, where that is said: by its name, or by what it alone takes.
+    pub(crate) fn engine(&self) -> Option<EngineArg> {
+        #[cfg(feature = "remote-coins")]
+        let on_servers = self.coins.are_named();
+        #[cfg(not(feature = "remote-coins"))]
+        let on_servers = false;
+        match self.engine {
+            None if !self.proofs.is_empty() => Some(EngineArg::Utreexo),
+            None if on_servers => Some(EngineArg::Utxo),
+            named => named,
+        }
+    }
+
     /// With hints a data directory of blocks from peers has what `--blocks keep` leaves: all blocks, and undo
     /// data of those that were connected.
     pub(crate) fn keep_for_datadir(&mut self) {
@@ -173,40 +198,45 @@ impl SyncArgs {
 
 /// How blocks are had from peers.
 #[derive(Args)]
-#[command(next_help_heading = "Peers")]
 pub(crate) struct PeerArgs {
-    /// Connect to this node alone, by name or address, and `:PORT` if it is not the usual one; may be
-    /// given more than once. Without any, peers are found
+    /// Take blocks from this node alone, HOST or HOST:PORT
+    ///
+    /// By name or address, and `:PORT` if it is not the usual one; may be given more than once. Without any, peers are
+    /// found.
     #[arg(long, value_name = "NODE", conflicts_with = "blocksdir")]
     pub(crate) connect: Vec<String>,
 
-    /// Go through this SOCKS5 proxy, as of Tor, for everything: names are not looked up here
+    /// Stay at the tip, through new blocks, until Ctrl-C
+    ///
+    /// And through reorganisations; what --out names is written when it is interrupted. The progress stays: once what
+    /// was written has other names, the same command goes on.
+    #[arg(long, conflicts_with_all = ["blocksdir", "stopatheight"])]
+    pub(crate) follow: bool,
+
+    /// Go through this SOCKS5 proxy, as of Tor
+    ///
+    /// For everything: names are not looked up here.
     #[arg(long, value_name = "IP:PORT", value_parser = parse_proxy)]
     pub(crate) proxy: Option<SocketAddr>,
 
     /// Connections to make, where peers are found
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", hide_short_help = true, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) maxconnections: u16,
 
     /// Use the encrypted transport (BIP-324) with peers that have it: 1 or 0
-    #[arg(long, value_name = "0|1", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
+    #[arg(long, value_name = "0|1", hide_short_help = true, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
     pub(crate) v2transport: u8,
 
     /// Hand headers and blocks to peers that connect here, while this run lasts: with --blocks keep
     /// the whole chain, without at most its last blocks. Without --follow the run ends with the
     /// set, and then serves no peer any more
-    #[arg(long, value_name = "IP:PORT", conflicts_with = "blocksdir", value_parser = parse_listen)]
+    #[arg(long, value_name = "IP:PORT", hide_short_help = true, conflicts_with = "blocksdir", value_parser = parse_listen)]
     pub(crate) listen: Option<SocketAddr>,
 
     /// What becomes of the blocks: `keep` leaves them, with an index, in `blocks` beside the folder of
     /// --out chainstate:DIR, so that a node can start there. With hints `--out datadir:DIR` does the same
-    #[arg(long, value_enum, default_value_t = BlocksArg::Discard)]
+    #[arg(long, value_enum, hide_short_help = true, default_value_t = BlocksArg::Discard)]
     pub(crate) blocks: BlocksArg,
-
-    /// Stay at the tip, through new blocks and reorganisations; what --out names is written when it is
-    /// interrupted. The progress stays: once what was written has other names, the same command goes on
-    #[arg(long, conflicts_with_all = ["blocksdir", "stopatheight"])]
-    pub(crate) follow: bool,
 
     /// Give up after so many seconds in which no peer sent anything useful
     #[arg(long, value_name = "SECONDS", hide_short_help = true, default_value_t = 300, value_parser = clap::value_parser!(u16).range(1..))]
@@ -214,7 +244,7 @@ pub(crate) struct PeerArgs {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Engine {
+pub(crate) enum EngineArg {
     /// Blocks in any order, told by hints which coins survive; those above the hints by utxo
     Swiftsync,
     /// Blocks in ascending height, every rule, coins looked up

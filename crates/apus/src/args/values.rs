@@ -1,29 +1,11 @@
 //! Values of options that are more than a word or a number.
 
-use crate::unpack::Input;
-use apus_chain::BlockHash;
+use crate::unpack::InputFile;
 use apus_sync::engines::swiftsync::hints::BitOrder;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-
-/// A block hash, or `0` for none.
-#[derive(Clone, Copy)]
-pub(crate) struct AssumeValidArg(pub(crate) Option<BlockHash>);
-
-impl FromStr for AssumeValidArg {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "0" => Ok(Self(None)),
-            _ => text
-                .parse()
-                .map(|hash| Self(Some(hash)))
-                .map_err(|_| "neither a block hash of 64 hexadecimal digits nor 0".to_owned()),
-        }
-    }
-}
 
 /// The challenge of a signet, in hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,13 +30,13 @@ impl FromStr for ChallengeArg {
 /// `FILE` or `snapshot:FILE`.
 #[derive(Clone)]
 pub(crate) enum HintsArg {
-    File(Input),
-    Snapshot(Input),
+    File(InputFile),
+    Snapshot(InputFile),
 }
 
 impl HintsArg {
     /// The file, whatever it is.
-    pub(crate) fn input(&self) -> &Input {
+    pub(crate) fn input(&self) -> &InputFile {
         match self {
             Self::File(input) | Self::Snapshot(input) => input,
         }

@@ -37,7 +37,6 @@ Examples:
 
 /// The key of the cluster.
 #[derive(Args)]
-#[command(next_help_heading = "Queue and objects")]
 pub(crate) struct KeyArgs {
     /// File with the key that all machines of the cluster have and nobody else: what they send each other is sealed with it.
     /// The coordinator makes it where it is not there. ~/.config/apus/cluster.key if not given, or the key itself
@@ -48,7 +47,6 @@ pub(crate) struct KeyArgs {
 
 /// Where the queue is.
 #[derive(Args)]
-#[command(next_help_heading = "Queue and objects")]
 pub(crate) struct LinkArgs {
     /// The NATS server, as nats://HOST:PORT or tls://HOST:PORT; several of a cluster with commas between. It
     /// has no user and no password in it
@@ -70,7 +68,6 @@ pub(crate) struct LinkArgs {
 
 /// Where the objects are.
 #[derive(Args)]
-#[command(next_help_heading = "Queue and objects")]
 pub(crate) struct ObjectsArgs {
     /// What is too large for a message: a folder that all machines see, or s3://BUCKET/FOLDER, with
     /// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT in the environment
@@ -112,7 +109,7 @@ Examples:
   beside its blocks:
     apus cluster serve --nats tls://queue.lan:4222 --key-file apus.key \\
          --objects /mnt/shared/apus --blocksdir ~/.bitcoin/blocks \\
-         --hints main.hints --validation full --out snapshot:utxo.dat
+         --hints main.hints --assumevalid 0 --out snapshot:utxo.dat
 
 All options of `apus sync` are here, and the run ends as there, with its table,
 report and exit code. Of the engines, swiftsync is shared, by hints and with
@@ -121,7 +118,7 @@ Interrupted or killed, it goes on where it was when the same command is given
 again; what machines answered meanwhile counts.";
 
 #[derive(Args)]
-#[command(after_help = SERVE_HELP)]
+#[command(after_long_help = SERVE_HELP)]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) sync: SyncArgs,
@@ -164,7 +161,6 @@ pub(crate) struct ServeArgs {
 
 /// Where blocks come from without a folder of them.
 #[derive(Args)]
-#[command(next_help_heading = "Blocks from peers")]
 pub(crate) struct WorkPeersArgs {
     /// Without a folder of blocks: ask this node for the blocks of each job, by name or address, and `:PORT` if it is
     /// not the usual one; may be given more than once. Headers come with the run, and nothing is kept

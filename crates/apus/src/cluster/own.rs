@@ -4,9 +4,9 @@
 //! machines does. When it cannot go on, that is told, and the run goes on without it.
 
 use super::args::ServeArgs;
-use super::{Blocks, LOOK_INTERVAL, Means, take_part};
+use super::{LOOK_INTERVAL, Means, WorkerBlocks, take_part};
 use crate::failure::Failure;
-use crate::interrupt::watch_signals;
+use crate::machine::watch_signals;
 use crate::print;
 use apus_cluster::{Coordinator, LinkOptions, Worker};
 use apus_jobs::QueueError;
@@ -26,7 +26,7 @@ pub(super) fn beside(
     watch_signals()?;
     let worker = Worker::connect(options, None)?;
     let scratch = args.scratch.as_deref();
-    let blocks = Blocks::Folder(blocksdir);
+    let blocks = WorkerBlocks::Folder(blocksdir);
     let (proofs, bridges) = (args.sync.proofs.as_slice(), (&args.sync.peers).into());
     let memory_bytes = (args.sync.run.dbcache << 20) / 2;
     let threads = args.work.into();

@@ -1,4 +1,4 @@
-//! `apus coins copy`: a whole set of coins to servers, from a file, a node or other servers.
+//! `apus coins get`: a batch of look-ups, as JSON (`docs/formats/remote-coins.md`). `apus coins copy`: a whole set of coins to servers, from a file, a node or other servers.
 //!
 //! The source is gone over twice: first to see that it is whole, and what its MuHash is; then to be
 //! copied, as one flush of a new store. So a copy that is stopped or killed leaves a store that has
@@ -6,16 +6,17 @@
 //! on where that is read back and compared. A store with other coins is refused.
 
 use super::servers::{AccessArgs, about, place};
-use super::source::{Base, Each, Source, SourceArg, Summary, Summing, interrupted};
+use super::source::{BaseBlock, CoinsSource, Each, SourceArg, Summary, Summing, interrupted};
 use crate::failure::Failure;
-use crate::interrupt::watch_signals;
-use crate::print;
-use apus_chain::{KnownBlock, Network, Params};
-use apus_coins::StoreUrl;
+use crate::machine::watch_signals;
+use crate::print::{self, hex};
+use apus_chain::{KnownBlock, Network, OutPoint, Params, Txid};
+use apus_coins::{CoinsReader, StoreUrl};
 use apus_engine::utxo::store::EachChange;
-use apus_engine::utxo::{Changes, CoinsStore, Flush, StoreError};
+use apus_engine::utxo::{Changes, CoinBytes, CoinsStore, Flush, StoreError};
 use apus_sync::numbers::grouped;
 use clap::Args;
+use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,7 +27,7 @@ const TOLD_EVERY: Duration = Duration::from_secs(5);
 /// Coins between two looks at the clock and at signals.
 const LOOK_EVERY: u64 = 1 << 14;
 
-const EXAMPLES: &str = "\
+const COPY_EXAMPLES: &str = "\
 Examples:
   A snapshot, for indexers that read it from a database:
     apus coins copy --from snapshot:utxo.dat --to postgres://me@db/coins/main
@@ -38,7 +39,7 @@ Examples:
 A password comes from the environment variable APUS_COINS_PASSWORD.";
 
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = COPY_EXAMPLES)]
 pub(crate) struct CopyArgs {
     /// The coins: `snapshot:FILE`, `chainstate:DIR` of a node, or the place of a store, as for --to
     #[arg(long, value_name = "SOURCE")]
@@ -74,7 +75,7 @@ pub(super) fn copy(args: &CopyArgs) -> Result<(), Failure> {
     };
     let places: Vec<&StoreUrl> = from_place.into_iter().chain([&place]).collect();
     let access = args.access.access(&places)?;
-    let source = Source::open(&from, args.chain, &access)?;
+    let source = CoinsSource::open(&from, args.chain, &access)?;
     let (base, expected) = look_at(&source, &interrupt)?;
     let tip = KnownBlock { height: height_of(args.chain, base, &expected), hash: base.hash };
 
@@ -92,8 +93,8 @@ pub(super) fn copy(args: &CopyArgs) -> Result<(), Failure> {
         }
     }
 
-    let mut walk = Walk::new("read back", &interrupt);
-    let target = Source::Store(store);
+    let mut walk = CoinsWalk::new("read back", &interrupt);
+    let target = CoinsSource::Store(store);
     target.walk(&mut |outpoint, coin| walk.step(|summing| summing.push(outpoint, coin)))?;
     let found = walk.finish();
     if found != expected {
@@ -118,8 +119,8 @@ pub(super) fn copy(args: &CopyArgs) -> Result<(), Failure> {
 }
 
 /// Goes over the source: whose coins they are, and what they come to.
-fn look_at(source: &Source, interrupt: &AtomicBool) -> Result<(Base, Summary), Failure> {
-    let mut walk = Walk::new("looked at", interrupt);
+fn look_at(source: &CoinsSource, interrupt: &AtomicBool) -> Result<(BaseBlock, Summary), Failure> {
+    let mut walk = CoinsWalk::new("looked at", interrupt);
     let base =
         source.walk(&mut |outpoint, coin| walk.step(|summing| summing.push(outpoint, coin)))?;
     Ok((base, walk.finish()))
@@ -127,7 +128,7 @@ fn look_at(source: &Source, interrupt: &AtomicBool) -> Result<(Base, Summary), F
 
 /// The height of the block: the one that the source says, or that Core knows it by. Else that of the highest coin, since
 /// no coinbase of the last 100 blocks is spent; a block may have left none, which then goes unseen.
-fn height_of(network: Network, base: Base, summary: &Summary) -> u32 {
+fn height_of(network: Network, base: BaseBlock, summary: &Summary) -> u32 {
     let params = Params::of(network);
     let known = || params.assumeutxo.iter().find(|known| known.block_hash == base.hash);
     let height = base.height.or_else(|| known().map(|known| known.height));
@@ -135,7 +136,7 @@ fn height_of(network: Network, base: Base, summary: &Summary) -> u32 {
 }
 
 fn write(
-    source: &Source,
+    source: &CoinsSource,
     store: &dyn CoinsStore,
     tip: KnownBlock,
     interrupt: &AtomicBool,
@@ -152,14 +153,14 @@ fn write(
 
 /// All coins of a source, as changes of a new store.
 struct All<'a> {
-    source: &'a Source,
+    source: &'a CoinsSource,
     interrupt: &'a AtomicBool,
     failure: Mutex<Option<Failure>>,
 }
 
 impl Changes for All<'_> {
     fn for_each(&self, each: &mut EachChange<'_>) -> Result<(), StoreError> {
-        let mut walk = Walk::new("copied", self.interrupt);
+        let mut walk = CoinsWalk::new("copied", self.interrupt);
         let mut refused = None;
         let mut give: Box<Each<'_>> = Box::new(|outpoint, coin| {
             walk.step(|summing| summing.count())?;
@@ -183,14 +184,14 @@ impl Changes for All<'_> {
 }
 
 /// A walk over all coins, which tells how far it is and ends when its user wants it to.
-struct Walk<'a> {
+struct CoinsWalk<'a> {
     what: &'static str,
     interrupt: &'a AtomicBool,
     told_at: Instant,
     summing: Summing,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> CoinsWalk<'a> {
     fn new(what: &'static str, interrupt: &'a AtomicBool) -> Self {
         Self { what, interrupt, told_at: Instant::now(), summing: Summing::new() }
     }
@@ -212,5 +213,92 @@ impl<'a> Walk<'a> {
 
     fn finish(self) -> Summary {
         self.summing.finish()
+    }
+}
+
+const GET_EXAMPLES: &str = "\
+Examples:
+  Whether coins are there, while a run writes them or after it:
+    apus coins get --coins redis://10.0.0.1:6379/main TXID:0 TXID:1
+
+A password comes from the environment variable APUS_COINS_PASSWORD.";
+
+#[derive(Args)]
+#[command(after_help = GET_EXAMPLES)]
+pub(crate) struct GetArgs {
+    /// The coins, each as TXID:VOUT
+    #[arg(required = true, value_name = "OUTPOINT", value_parser = outpoint)]
+    outpoints: Vec<OutPoint>,
+
+    /// Where they are: see `apus sync --help`. A writer is not held up
+    #[arg(long, value_name = "URL")]
+    coins: String,
+
+    #[command(flatten)]
+    access: AccessArgs,
+
+    /// Which chain: main, test, testnet4, signet or regtest
+    #[arg(long, default_value = "main")]
+    chain: Network,
+}
+
+/// Runs it.
+pub(super) fn get(args: &GetArgs) -> Result<(), Failure> {
+    let place = place("--coins", &args.coins)?;
+    let access = args.access.access(&[&place])?;
+    let reader = CoinsReader::open(&place, args.chain, &access).map_err(|error| about(&error))?;
+    let seen = reader.look_up(&args.outpoints).map_err(|error| about(&error))?;
+    let coins: Vec<Value> = args.outpoints.iter().zip(&seen.coins).map(told).collect();
+    let (height, hash) = (seen.tip.height, seen.tip.hash.to_string());
+    let answer =
+        json!({ "chain": args.chain.to_string(), "height": height, "hash": hash, "coins": coins });
+    print::result(format_args!("{answer:#}"))
+}
+
+/// A name and what is there.
+fn told((outpoint, coin): (&OutPoint, &Option<CoinBytes>)) -> Value {
+    let coin = coin.as_ref().map(|coin| {
+        let coin = coin.coin();
+        let coin = coin.as_ref();
+        let script = hex(coin.script);
+        json!({
+            "height": coin.height,
+            "coinbase": coin.coinbase,
+            "amount_sat": coin.amount,
+            "script_pubkey": script,
+        })
+    });
+    json!({ "txid": outpoint.txid.to_string(), "vout": outpoint.vout, "coin": coin })
+}
+
+fn outpoint(text: &str) -> Result<OutPoint, String> {
+    let read = text.split_once(':').and_then(|(txid, vout)| {
+        // Only digits: a number with a sign is no output's.
+        let digits = vout.bytes().all(|byte| byte.is_ascii_digit());
+        let vout = vout.parse().ok().filter(|_| digits)?;
+        Some(OutPoint { txid: txid.parse::<Txid>().ok()?, vout })
+    });
+    read.ok_or_else(|| "name a coin as TXID:VOUT, the txid as 64 hex digits".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn coins_are_named_by_transaction_and_output() {
+        let txid = "0f".repeat(32);
+        let read = outpoint(&format!("{txid}:4294967295")).unwrap();
+        assert_eq!((read.txid, read.vout), (Txid([0x0f; 32]), u32::MAX));
+        for wrong in [
+            "",
+            &txid,
+            "0f:0",
+            &format!("{txid}:"),
+            &format!("{txid}:+1"),
+            &format!("{txid}:4294967296"),
+        ] {
+            assert!(outpoint(wrong).is_err(), "{wrong}");
+        }
     }
 }

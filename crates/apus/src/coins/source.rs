@@ -1,4 +1,4 @@
-//! [`Source`]: where a set of coins comes from, which can be gone over again and again.
+//! [`CoinsSource`]: where a set of coins comes from, which can be gone over again and again.
 //!
 //! Coins come by ascending outpoint, whatever order the source has within a transaction.
 
@@ -43,7 +43,7 @@ impl FromStr for SourceArg {
 }
 
 /// See the module.
-pub(super) enum Source {
+pub(super) enum CoinsSource {
     Snapshot(PathBuf, Network),
     Chainstate(PathBuf),
     Store(Arc<dyn CoinsStore>),
@@ -61,7 +61,7 @@ pub(super) struct Summary {
     pub(super) muhash: UtxoSetHash,
 }
 
-impl Source {
+impl CoinsSource {
     /// Opens it. A store is kept from other writers for as long.
     pub(super) fn open(
         arg: &SourceArg,
@@ -79,8 +79,8 @@ impl Source {
     }
 
     /// Gives all coins to `each`, and the block whose coins they are.
-    pub(super) fn walk(&self, each: &mut Each<'_>) -> Result<Base, Failure> {
-        let of = |hash| Base { hash, height: None };
+    pub(super) fn walk(&self, each: &mut Each<'_>) -> Result<BaseBlock, Failure> {
+        let of = |hash| BaseBlock { hash, height: None };
         match self {
             Self::Snapshot(path, network) => snapshot(path, *network, each).map(of),
             Self::Chainstate(path) => chainstate(path, each).map(of),
@@ -91,13 +91,13 @@ impl Source {
 
 /// A block, with its height if the source says it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Base {
+pub(super) struct BaseBlock {
     pub(super) hash: BlockHash,
     pub(super) height: Option<Height>,
 }
 
 /// Gives all coins of a store to `each`.
-fn walk_store(store: &dyn CoinsStore, each: &mut Each<'_>) -> Result<Base, Failure> {
+fn walk_store(store: &dyn CoinsStore, each: &mut Each<'_>) -> Result<BaseBlock, Failure> {
     let tip = store.tip().map_err(|error| about(&error))?;
     let tip = tip.ok_or_else(|| Failure::usage("there are no coins in the store of --from"))?;
     let mut failure = None;
@@ -110,18 +110,18 @@ fn walk_store(store: &dyn CoinsStore, each: &mut Each<'_>) -> Result<Base, Failu
     match (failure, walked) {
         (Some(failure), _) => Err(failure),
         (None, Err(error)) => Err(about(&error)),
-        (None, Ok(())) => Ok(Base { hash: tip.hash, height: Some(tip.height) }),
+        (None, Ok(())) => Ok(BaseBlock { hash: tip.hash, height: Some(tip.height) }),
     }
 }
 
 /// The coins of one transaction, until they are in order.
 #[derive(Default)]
-struct Group {
+struct CoinGroup {
     coins: Vec<(OutPoint, CoinBytes)>,
     bytes: usize,
 }
 
-impl Group {
+impl CoinGroup {
     fn take(
         &mut self,
         outpoint: OutPoint,
@@ -153,7 +153,7 @@ fn snapshot(path: &Path, network: Network, each: &mut Each<'_>) -> Result<BlockH
     let about = |error| Failure::of_snapshot(path, &error);
     let file = File::open(path).map_err(|error| Failure::io(path, error))?;
     let mut reader = SnapshotReader::new(file, Some(network)).map_err(about)?;
-    let mut group = Group::default();
+    let mut group = CoinGroup::default();
     while let Some(next) = reader.next_coin().map_err(about)? {
         let coin = coin_of(next.bytes)?;
         group.take(next.outpoint, coin, each)?;
@@ -163,7 +163,7 @@ fn snapshot(path: &Path, network: Network, each: &mut Each<'_>) -> Result<BlockH
 }
 
 fn chainstate(path: &Path, each: &mut Each<'_>) -> Result<BlockHash, Failure> {
-    let (mut group, mut failure) = (Group::default(), None);
+    let (mut group, mut failure) = (CoinGroup::default(), None);
     let read = read_node(path, &mut |outpoint, bytes| match coin_of(bytes)
         .and_then(|coin| group.take(outpoint, coin, each))
     {

@@ -1,13 +1,14 @@
-//! Which phases a run is going to have, and what each costs.
+//! Which phases a run is going to have, and what each costs; and the segments of a pass as a row of cells ([`SegmentMap`]).
 //!
 //! A cost goes by how many bytes of blocks and how many coins there are, since chains of one size differ in coins by
-//! twenty times. Costs are those of one machine; [`Course`](super::Course) finds out how much slower this one is.
+//! twenty times. Costs are those of one machine; [`RunCourse`](super::RunCourse) finds out how much slower this one is.
 
-use apus_sync::Phase;
+use apus_chain::HeightRange;
+use apus_sync::{Phase, Segment, SegmentState};
 
 /// What a phase takes of one core, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Cost {
+pub(crate) struct PhaseCost {
     /// For each byte of the chain's blocks.
     byte_ns: f64,
     /// For each coin that the blocks leave.
@@ -18,7 +19,7 @@ pub(crate) struct Cost {
     threads_max: f64,
 }
 
-impl Cost {
+impl PhaseCost {
     const fn of_blocks(byte_ns: f64) -> Self {
         Self { byte_ns, coin_ns: 0.0, looked_up_ns: 0.0, threads_max: f64::INFINITY }
     }
@@ -70,7 +71,7 @@ const LOOKED_UP_MAX: f64 = 75_000.0;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Expected {
     pub(crate) phase: Phase,
-    pub(crate) cost: Cost,
+    pub(crate) cost: PhaseCost,
     /// Whether it only comes if the run tells, before it takes blocks, how much of it there is.
     pub(crate) if_told: bool,
 }
@@ -87,14 +88,14 @@ impl Expected {
         self
     }
 
-    fn at(phase: Phase, cost: Cost) -> Self {
+    fn at(phase: Phase, cost: PhaseCost) -> Self {
         Self { phase, cost, if_told: false }
     }
 }
 
 /// What the run goes by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum RunWay {
     /// Hints, and then by connecting blocks where that is asked for.
     Hints {
         /// Whether blocks above may be connected.
@@ -137,20 +138,22 @@ impl Writes {
 }
 
 /// What a phase costs as a rule.
-fn cost(phase: Phase) -> Cost {
+fn cost(phase: Phase) -> PhaseCost {
     match phase {
-        Phase::Headers | Phase::Undo | Phase::Index => Cost::of_blocks(0.02),
-        Phase::Hints => Cost::of_blocks(0.01),
-        Phase::Spends => Cost::of_blocks(0.05),
-        Phase::Blocks => Cost::of_blocks(1.4),
-        Phase::Join => Cost::of_blocks(1.5),
-        Phase::Connect => Cost::of_blocks(JUDGED),
-        Phase::Forest => Cost::of_coins(500.0, f64::INFINITY),
-        Phase::Coins => Cost::of_coins(200.0, 2.0),
-        Phase::CheckCoins => Cost { looked_up_ns: LOOKED_UP, ..Cost::of_coins(READ_BACK, 1.3) },
-        Phase::CheckBlocks => Cost::of_blocks(3.4),
-        Phase::Compare => Cost::of_coins(100.0, 1.0),
-        Phase::Survey | Phase::Caches => Cost::of_blocks(0.7),
+        Phase::Headers | Phase::Undo | Phase::Index => PhaseCost::of_blocks(0.02),
+        Phase::Hints => PhaseCost::of_blocks(0.01),
+        Phase::Spends => PhaseCost::of_blocks(0.05),
+        Phase::Blocks => PhaseCost::of_blocks(1.4),
+        Phase::Join => PhaseCost::of_blocks(1.5),
+        Phase::Connect => PhaseCost::of_blocks(JUDGED),
+        Phase::Forest => PhaseCost::of_coins(500.0, f64::INFINITY),
+        Phase::Coins => PhaseCost::of_coins(200.0, 2.0),
+        Phase::CheckCoins => {
+            PhaseCost { looked_up_ns: LOOKED_UP, ..PhaseCost::of_coins(READ_BACK, 1.3) }
+        }
+        Phase::CheckBlocks => PhaseCost::of_blocks(3.4),
+        Phase::Compare => PhaseCost::of_coins(100.0, 1.0),
+        Phase::Survey | Phase::Caches => PhaseCost::of_blocks(0.7),
     }
 }
 
@@ -184,49 +187,49 @@ const READ_BACK: f64 = 200.0;
 const LOOKED_UP: f64 = 7_000.0;
 
 /// The phases of a run. `scripts` says whether those of all blocks are run, `coins` whether the set is handed out.
-pub(crate) fn expected(way: Way, scripts: bool, coins: bool, writes: Writes) -> Vec<Expected> {
+pub(crate) fn expected(way: RunWay, scripts: bool, coins: bool, writes: Writes) -> Vec<Expected> {
     let blocks = |phase, byte_ns| {
         let byte_ns = if scripts { WITH_SCRIPTS } else { byte_ns };
-        Expected::at(phase, Cost::of_blocks(byte_ns))
+        Expected::at(phase, PhaseCost::of_blocks(byte_ns))
     };
     let mut all = vec![Expected::of(Phase::Headers)];
     match way {
-        Way::Hints { connects } => {
+        RunWay::Hints { connects } => {
             all.push(Expected::of(Phase::Hints));
             all.push(blocks(Phase::Blocks, 1.4));
             if connects {
                 // Above hints nothing is assumed valid.
-                let cost = Cost::of_blocks(WITH_SCRIPTS);
+                let cost = PhaseCost::of_blocks(WITH_SCRIPTS);
                 all.push(Expected { if_told: true, ..Expected::at(Phase::Connect, cost) });
             }
         }
-        Way::Join => {
+        RunWay::Join => {
             // Scripts run once, when blocks are judged.
-            let gathered = Expected::at(Phase::Blocks, Cost::of_blocks(GATHERED));
+            let gathered = Expected::at(Phase::Blocks, PhaseCost::of_blocks(GATHERED));
             all.push(gathered.with_coin(GATHERED_COIN));
             all.push(Expected::of(Phase::Join).with_coin(JOINED_COIN));
             let copied = writes == Writes::AllBlocks;
             all.push(blocks(Phase::Connect, if copied { JUDGED_AND_COPIED } else { JUDGED }));
         }
-        Way::Order => {
+        RunWay::Order => {
             let mut connect = blocks(Phase::Connect, IN_ORDER);
             if !scripts {
                 connect.cost.threads_max = IN_ORDER_THREADS;
             }
             all.push(connect);
         }
-        Way::Proofs => {
+        RunWay::Proofs => {
             all.push(Expected::of(Phase::Hints));
             all.push(blocks(Phase::Blocks, BY_PROOFS));
         }
-        Way::Node => {
-            all.insert(0, Expected::at(Phase::Hints, Cost::of_coins(READ_BACK, 1.0)));
+        RunWay::Node => {
+            all.insert(0, Expected::at(Phase::Hints, PhaseCost::of_coins(READ_BACK, 1.0)));
             all.push(blocks(Phase::Blocks, 1.4));
         }
     }
     if coins {
         let mut taken = cost(Phase::Coins);
-        taken.coin_ns += if way == Way::Order { OUT_OF_STORE } else { 0.0 };
+        taken.coin_ns += if way == RunWay::Order { OUT_OF_STORE } else { 0.0 };
         taken.coin_ns += if writes.has_folder() { INTO_CHAINSTATE } else { 0.0 };
         all.push(Expected::at(Phase::Coins, taken));
     }
@@ -240,4 +243,118 @@ pub(crate) fn expected(way: Way, scripts: bool, coins: bool, writes: Writes) -> 
         all.push(Expected::of(Phase::CheckBlocks));
     }
     all
+}
+
+/// More cells than this are too small to see.
+const CELLS_MAX: usize = 600;
+
+/// The segments of the pass under way, by ascending height.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SegmentMap {
+    segments: Vec<Segment>,
+    done: usize,
+    begun: usize,
+}
+
+impl SegmentMap {
+    /// A pass begins.
+    pub(crate) fn begin(&mut self, mut segments: Vec<Segment>) {
+        segments.sort_unstable_by_key(|segment| segment.range);
+        let in_state = |state| segments.iter().filter(|it| it.state == state).count();
+        (self.done, self.begun) = (in_state(SegmentState::Done), in_state(SegmentState::Begun));
+        self.segments = segments;
+    }
+
+    /// A segment got further.
+    pub(crate) fn note(&mut self, range: HeightRange, state: SegmentState) {
+        let found = self.segments.binary_search_by_key(&range, |segment| segment.range);
+        let Ok(at) = found else { return };
+        let before = std::mem::replace(&mut self.segments[at].state, state);
+        let mut count = |state, by: isize| match state {
+            SegmentState::Waiting => {}
+            SegmentState::Begun => self.begun = self.begun.saturating_add_signed(by),
+            SegmentState::Done => self.done = self.done.saturating_add_signed(by),
+        };
+        count(before, -1);
+        count(state, 1);
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// How many are done.
+    pub(crate) fn done(&self) -> usize {
+        self.done
+    }
+
+    /// How many are under way.
+    pub(crate) fn begun(&self) -> usize {
+        self.begun
+    }
+
+    /// A character for each cell: `.` nothing is done, `1` to `3` quarters are, `#` all, `a` a thread is at it.
+    pub(crate) fn cells(&self) -> String {
+        let cells = self.segments.len().min(CELLS_MAX);
+        (0..cells)
+            .map(|cell| {
+                let bound = |cell| cell * self.segments.len() / cells;
+                cell_of(&self.segments[bound(cell)..bound(cell + 1)])
+            })
+            .collect()
+    }
+}
+
+fn cell_of(segments: &[Segment]) -> char {
+    let is = |state| segments.iter().filter(|segment| segment.state == state).count();
+    let done = is(SegmentState::Done);
+    match 4 * done / segments.len().max(1) {
+        4 => '#',
+        _ if is(SegmentState::Begun) > 0 => 'a',
+        1 => '1',
+        2 => '2',
+        3 => '3',
+        _ => '.',
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(count: u32) -> SegmentMap {
+        let mut map = SegmentMap::default();
+        let segment = |start| Segment {
+            range: HeightRange::new(start, start + 1),
+            bytes: 1,
+            state: SegmentState::Waiting,
+        };
+        map.begin((1..=count).map(segment).collect());
+        map
+    }
+
+    #[test]
+    fn a_map_fills_in() {
+        let mut map = map(4);
+        assert_eq!(map.cells(), "....");
+        map.note(HeightRange::new(2, 3), SegmentState::Begun);
+        map.note(HeightRange::new(4, 5), SegmentState::Done);
+        // Of another pass.
+        map.note(HeightRange::new(9, 10), SegmentState::Done);
+        assert_eq!((map.cells().as_str(), map.begun(), map.done()), (".a.#", 1, 1));
+        map.note(HeightRange::new(2, 3), SegmentState::Done);
+        assert_eq!((map.cells().as_str(), map.begun(), map.done()), (".#.#", 0, 2));
+    }
+
+    #[test]
+    fn many_segments_share_cells() {
+        let mut map = map(2400);
+        assert_eq!(map.cells().len(), CELLS_MAX);
+        for (done, cell) in [(1, '1'), (2, '2'), (3, '3'), (4, '#')] {
+            map.note(HeightRange::new(done, done + 1), SegmentState::Done);
+            assert!(map.cells().starts_with(cell), "{done}");
+        }
+        assert_eq!(SegmentMap::default().cells(), "");
+    }
 }

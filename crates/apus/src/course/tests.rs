@@ -16,20 +16,20 @@ fn of_size(size: u64, done: u64, total: u64) -> Progress {
     Progress { blocks: done, blocks_total: total, bytes, bytes_total, ..Progress::default() }
 }
 
-fn hinted() -> Course {
-    Course::new(expected(Way::Hints { connects: true }, false, true, Writes::Files), 2)
+fn hinted() -> RunCourse {
+    RunCourse::new(expected(RunWay::Hints { connects: true }, false, true, Writes::Files), 2)
 }
 
-fn to_chainstate() -> Course {
-    Course::new(expected(Way::Hints { connects: false }, false, true, Writes::Coins), 2)
+fn to_chainstate() -> RunCourse {
+    RunCourse::new(expected(RunWay::Hints { connects: false }, false, true, Writes::Coins), 2)
 }
 
-fn phases(course: &Course) -> Vec<&'static str> {
+fn phases(course: &RunCourse) -> Vec<&'static str> {
     course.steps().iter().map(|step| step.phase.name()).collect()
 }
 
 /// A phase that moves evenly, told every tenth of a second.
-fn run(course: &mut Course, phase: Phase, from: f64, seconds: f64, total: u64) {
+fn run(course: &mut RunCourse, phase: Phase, from: f64, seconds: f64, total: u64) {
     course.started(phase, from);
     for tenth in 0..=(10.0 * seconds) as u64 {
         let now = tenth as f64 / 10.0;
@@ -83,7 +83,7 @@ fn time_left_is_that_of_all_phases() {
 
 #[test]
 fn a_rate_is_that_of_the_last_minute() {
-    let mut course = Course::new(vec![Expected::of(Phase::Blocks)], 1);
+    let mut course = RunCourse::new(vec![Expected::of(Phase::Blocks)], 1);
     course.started(Phase::Blocks, 0.0);
     let mut done = 0;
     for second in 0..200 {
@@ -96,7 +96,7 @@ fn a_rate_is_that_of_the_last_minute() {
 
 #[test]
 fn what_an_earlier_start_did_is_no_rate() {
-    let mut course = Course::new(vec![Expected::of(Phase::Blocks)], 1);
+    let mut course = RunCourse::new(vec![Expected::of(Phase::Blocks)], 1);
     course.started(Phase::Blocks, 0.0);
     for second in 0..=10 {
         course.progress(Phase::Blocks, f64::from(second), blocks(900 + second as u64, 1000), BUSY);
@@ -107,7 +107,7 @@ fn what_an_earlier_start_did_is_no_rate() {
 
 #[test]
 fn weights_tell_before_blocks_and_bytes() {
-    let mut step = Step::new(Expected::of(Phase::Blocks));
+    let mut step = PhaseStep::new(Expected::of(Phase::Blocks));
     step.state = StepState::Running;
     let all = Progress { weight: 1, weight_total: 10, bytes: 5, blocks: 5, ..blocks(5, 10) };
     step.note(1.0, all);
@@ -147,7 +147,7 @@ fn a_slow_line_says_nothing_of_what_this_machine_does() {
 /// A run that was seen: what it went over, and how long each phase took, in seconds.
 struct Seen {
     name: &'static str,
-    way: Way,
+    way: RunWay,
     scripts: bool,
     writes: Writes,
     threads: usize,
@@ -156,14 +156,14 @@ struct Seen {
     phases: &'static [(Phase, f64)],
 }
 
-const HINTS: Way = Way::Hints { connects: true };
+const HINTS: RunWay = RunWay::Hints { connects: true };
 
 /// Two threads, from `bench/runs`, of programs that were compiled to be fast; and one thread's, of one that was compiled for
 /// tests, by processor time: to a data directory, and to chainstates of some and of many coins.
 const SEEN: &[Seen] = &[
     Seen {
         name: "joined, Zen 3",
-        way: Way::Join,
+        way: RunWay::Join,
         scripts: false,
         writes: Writes::Files,
         threads: 2,
@@ -178,7 +178,7 @@ const SEEN: &[Seen] = &[
     },
     Seen {
         name: "in order, Zen 3",
-        way: Way::Order,
+        way: RunWay::Order,
         scripts: false,
         writes: Writes::Files,
         threads: 2,
@@ -198,7 +198,7 @@ const SEEN: &[Seen] = &[
     },
     Seen {
         name: "joined, all scripts",
-        way: Way::Join,
+        way: RunWay::Join,
         scripts: true,
         writes: Writes::Files,
         threads: 2,
@@ -213,7 +213,7 @@ const SEEN: &[Seen] = &[
     },
     Seen {
         name: "a data directory",
-        way: Way::Join,
+        way: RunWay::Join,
         scripts: false,
         writes: Writes::AllBlocks,
         threads: 1,
@@ -231,7 +231,7 @@ const SEEN: &[Seen] = &[
     },
     Seen {
         name: "a chainstate without hints",
-        way: Way::Join,
+        way: RunWay::Join,
         scripts: false,
         writes: Writes::Coins,
         threads: 1,
@@ -247,7 +247,7 @@ const SEEN: &[Seen] = &[
     },
     Seen {
         name: "a chainstate of many coins",
-        way: Way::Join,
+        way: RunWay::Join,
         scripts: false,
         writes: Writes::Coins,
         threads: 1,
@@ -292,9 +292,9 @@ impl Seen {
     }
 
     /// Goes through it, and shows each moment to `look`: seconds that passed, and what is said of it.
-    fn replay(&self, look: &mut dyn FnMut(f64, &Course)) {
+    fn replay(&self, look: &mut dyn FnMut(f64, &RunCourse)) {
         let expected = expected(self.way, self.scripts, true, self.writes);
-        let (mut course, mut from) = (Course::new(expected, self.threads), 0.0);
+        let (mut course, mut from) = (RunCourse::new(expected, self.threads), 0.0);
         for (phase, seconds) in self.phases {
             course.started(*phase, from);
             for hundredth in 0..=100 {
@@ -358,7 +358,7 @@ proptest! {
 #[test]
 fn many_coins_take_longer_than_few() {
     let left = |coins_about: u64| {
-        let mut course = Course::new(expected(Way::Join, false, true, Writes::Coins), 2);
+        let mut course = RunCourse::new(expected(RunWay::Join, false, true, Writes::Coins), 2);
         course.started(Phase::Blocks, 0.0);
         for second in 0..=50 {
             let coins_about = coins_about * second / 100;
@@ -370,7 +370,7 @@ fn many_coins_take_longer_than_few() {
     let (few, many) = (left(100_000), left(10_000_000));
     assert!(few > 50.0 && many > 2.0 * few, "{few} {many}");
     // What the run says is believed rather than what it seemed to be.
-    let mut course = Course::new(expected(Way::Join, false, true, Writes::Coins), 2);
+    let mut course = RunCourse::new(expected(RunWay::Join, false, true, Writes::Coins), 2);
     run(&mut course, Phase::Blocks, 0.0, 10.0, 1);
     course.started(Phase::Join, 10.0);
     let before = course.fraction();
@@ -381,7 +381,7 @@ fn many_coins_take_longer_than_few() {
 /// Where a phase does not say how far it is, the time that it should take runs down.
 #[test]
 fn a_phase_of_unknown_length_has_a_time_left() {
-    let mut course = Course::new(expected(Way::Join, false, true, Writes::AllBlocks), 2);
+    let mut course = RunCourse::new(expected(RunWay::Join, false, true, Writes::AllBlocks), 2);
     run(&mut course, Phase::Blocks, 0.0, 130.0, 100);
     run(&mut course, Phase::Join, 130.0, 75.0, 100);
     run(&mut course, Phase::Connect, 205.0, 100.0, 100);
@@ -398,7 +398,7 @@ fn a_phase_of_unknown_length_has_a_time_left() {
 /// What scripts take shows only when they run.
 #[test]
 fn no_time_left_is_told_while_scripts_are_to_come() {
-    let mut course = Course::new(expected(Way::Join, true, true, Writes::Files), 2);
+    let mut course = RunCourse::new(expected(RunWay::Join, true, true, Writes::Files), 2);
     run(&mut course, Phase::Blocks, 0.0, 10.0, 100);
     course.started(Phase::Join, 10.0);
     course.progress(Phase::Join, 11.0, blocks(1, 2), BUSY);

@@ -5,11 +5,10 @@ use super::{about, census, decoder, format_of, order_of};
 use crate::args::{HintsConvertArgs, TargetFormat};
 use crate::failure::{Failure, INTERRUPTED};
 use crate::files::expect_writable;
-use crate::interrupt::watch_signals;
-use crate::machine::clock;
+use crate::machine::{clock, watch_signals};
+use crate::options::verifier;
 use crate::print;
 use crate::report::grouped;
-use crate::scripts::verifier;
 use apus_chain::{BlockHash, Height, HeightRange, Params};
 use apus_sync::engines::swiftsync::hints::bitmap::BitmapEncoder;
 use apus_sync::engines::swiftsync::hints::btcd::BtcdEncoder;
@@ -41,7 +40,7 @@ pub(super) fn command(args: &HintsConvertArgs) -> Result<(), Failure> {
     let stop_height = found
         .stop_height
         .ok_or_else(|| Failure::wrong(format!("{} holds hints of no block", named.display())))?;
-    let chain = Chain::open(args, format, stop_height, &interrupt)?;
+    let chain = HintedChain::open(args, format, stop_height, &interrupt)?;
     let stop_block = chain.as_ref().and_then(|chain| chain.stop_block);
     if let (Some(stated), Some(found)) = (named_stop, stop_block)
         && stated != found
@@ -51,8 +50,9 @@ pub(super) fn command(args: &HintsConvertArgs) -> Result<(), Failure> {
             named.display()
         )));
     }
-    let stop = Stop { height: stop_height, block: stop_block.or(named_stop).or(args.stop_block) };
-    let draft = Draft::create(&args.out)?;
+    let stop =
+        StopBlock { height: stop_height, block: stop_block.or(named_stop).or(args.stop_block) };
+    let draft = HintsDraft::create(&args.out)?;
     let mut reading = decoder(&args.file, format, order)?;
     let encoder = encoder(args.to, draft.writer()?, stop, &args.out)?;
     let mut conversion = Conversion {
@@ -80,7 +80,7 @@ pub(super) fn command(args: &HintsConvertArgs) -> Result<(), Failure> {
 
 /// Where the hints end.
 #[derive(Clone, Copy)]
-struct Stop {
+struct StopBlock {
     height: Height,
     block: Option<BlockHash>,
 }
@@ -96,14 +96,14 @@ fn index_space(format: Format) -> IndexSpace {
 }
 
 /// The blocks, where they are needed or given.
-struct Chain {
+struct HintedChain {
     params: &'static Params,
     dir: BlocksDir,
     verifier: Option<Box<dyn apus_chain::ScriptVerifier>>,
     stop_block: Option<BlockHash>,
 }
 
-impl Chain {
+impl HintedChain {
     fn open(
         args: &HintsConvertArgs,
         from: Format,
@@ -319,7 +319,7 @@ impl Conversion<'_> {
 fn encoder(
     to: TargetFormat,
     out: BufWriter<File>,
-    stop: Stop,
+    stop: StopBlock,
     path: &Path,
 ) -> Result<Box<dyn HintsEncoder>, Failure> {
     let named = |error: HintsError| about(path, &error);
@@ -350,13 +350,13 @@ fn encoder(
 }
 
 /// The output under another name until it is whole.
-struct Draft {
+struct HintsDraft {
     file: File,
     draft: PathBuf,
     path: PathBuf,
 }
 
-impl Draft {
+impl HintsDraft {
     fn create(path: &Path) -> Result<Self, Failure> {
         let draft = draft_of(path);
         let failed = |error| Failure::making(&draft, &error, "name another --out");
@@ -380,7 +380,7 @@ impl Draft {
     }
 }
 
-impl Drop for Draft {
+impl Drop for HintsDraft {
     fn drop(&mut self) {
         if !self.draft.as_os_str().is_empty() {
             // What failed is told already; a draft left behind does no harm.

@@ -4,8 +4,8 @@
 //! Only a few options matter here: where the node has its blocks, and which chain it is of. A line that the
 //! node itself would refuse is passed over: it is the node's to tell of.
 
-use super::access::reach;
 use crate::failure::Failure;
+use crate::node::reach;
 use apus_chain::Network;
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -31,12 +31,12 @@ const INCLUDED_MAX: usize = 100;
 pub(crate) struct NodeConf {
     /// The data directory that they are of.
     datadir: PathBuf,
-    lines: Vec<Line>,
+    lines: Vec<ConfLine>,
 }
 
 /// A line that says something.
 #[derive(Debug)]
-struct Line {
+struct ConfLine {
     section: Vec<u8>,
     name: Vec<u8>,
     /// None where the option is negated.
@@ -75,7 +75,7 @@ impl NodeConf {
     /// line negates it.
     fn values(&self, section: &str, name: &str) -> (Vec<&[u8]>, bool) {
         let is_it =
-            |line: &&Line| line.section == section.as_bytes() && line.name == name.as_bytes();
+            |line: &&ConfLine| line.section == section.as_bytes() && line.name == name.as_bytes();
         let all: Vec<_> =
             self.lines.iter().filter(is_it).map(|line| line.value.as_deref()).collect();
         let after = all.iter().rposition(Option::is_none).map_or(0, |at| at + 1);
@@ -187,7 +187,7 @@ fn content(path: &Path) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-fn lines(text: &[u8]) -> Vec<Line> {
+fn lines(text: &[u8]) -> Vec<ConfLine> {
     let (mut section, mut lines) = (Vec::new(), Vec::new());
     for line in text.split(|byte| *byte == b'\n') {
         let line = line.split(|byte| *byte == b'#').next().unwrap_or_default().trim_ascii();
@@ -213,7 +213,7 @@ fn lines(text: &[u8]) -> Vec<Line> {
             // Not to have none.
             true => Some(b"1".to_vec()),
         };
-        lines.push(Line { section: of, name: name.to_vec(), value });
+        lines.push(ConfLine { section: of, name: name.to_vec(), value });
     }
     lines
 }

@@ -1,7 +1,7 @@
 //! [`Needs`]: how much disk a run takes, and where; and whether that is free.
 
 use super::is_main;
-use super::sample::Sample;
+use super::sample::BlocksSample;
 use crate::args::{HintsArg, SinkArg};
 use crate::failure::Failure;
 use crate::report::bytes;
@@ -54,7 +54,7 @@ const UNDO_PERCENT: u64 = 15;
 
 /// What is known of a chain's blocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Blocks {
+pub(crate) struct BlocksSize {
     pub(crate) bytes: u64,
     /// Bytes of the undo data of all.
     pub(crate) undo_bytes: u64,
@@ -67,7 +67,7 @@ pub(crate) struct Blocks {
     pub(crate) recent_bytes: u64,
 }
 
-impl Blocks {
+impl BlocksSize {
     /// Of which only the size is known.
     pub(crate) fn of_size(bytes: u64) -> Self {
         Self {
@@ -89,19 +89,19 @@ impl Blocks {
 
 /// How large the set is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Set {
+pub(crate) struct SetSize {
     pub(crate) coins: u64,
 }
 
-impl Set {
+impl SetSize {
     /// As the hints say, or all blocks where they were looked at, or a chainstate that is there, or what is usual of so
     /// many blocks.
     pub(super) fn of(
         hints: Option<&HintsArg>,
         chainstate_bytes: Option<u64>,
-        blocks: Blocks,
+        blocks: BlocksSize,
         chain: Network,
-        sample: &Sample,
+        sample: &BlocksSample,
     ) -> Result<Self, Failure> {
         if let Some(hints) = hints {
             return Self::counted(hints).map_or_else(|| Self::of_hints(hints, chain), Ok);
@@ -161,7 +161,7 @@ impl Set {
 
 /// How a run computes the set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum PlanWay {
     /// By hints, in any order. The surviving coins are on disk until they are merged.
     Hints,
     /// Without hints, in any order. What blocks make and spend is on disk until it is joined.
@@ -174,9 +174,9 @@ pub(crate) enum Way {
 
 /// What a run takes disk for.
 pub(crate) struct Needs<'a> {
-    pub(crate) blocks: Blocks,
-    pub(crate) way: Way,
-    pub(crate) set: Set,
+    pub(crate) blocks: BlocksSize,
+    pub(crate) way: PlanWay,
+    pub(crate) set: SetSize,
     pub(crate) outputs: &'a [SinkArg],
     pub(crate) prune: bool,
     pub(crate) workdir: &'a Path,
@@ -187,17 +187,17 @@ pub(crate) struct Needs<'a> {
 
 /// A disk that a run writes to.
 #[derive(Debug)]
-pub(crate) struct Disk {
+pub(crate) struct DiskNeeds {
     /// A folder on it.
     pub(crate) folder: PathBuf,
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<DiskPart>,
     /// Bytes that are free.
     pub(crate) free: u64,
 }
 
 /// What is written there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct DiskPart {
     pub(crate) what: &'static str,
     /// About how many bytes it takes.
     pub(crate) bytes: u64,
@@ -207,7 +207,7 @@ pub(crate) struct Part {
 
 const PROGRESS: &str = "progress, which goes again";
 
-impl Disk {
+impl DiskNeeds {
     pub(crate) fn needed(&self) -> u64 {
         self.parts.iter().fold(0, |sum, part| sum.saturating_add(part.bytes))
     }
@@ -244,8 +244,8 @@ impl Needs<'_> {
     }
 
     /// Each disk once, with what comes onto it.
-    pub(crate) fn disks(&self) -> Result<Vec<Disk>, Failure> {
-        let mut disks: Vec<(u64, Disk)> = Vec::new();
+    pub(crate) fn disks(&self) -> Result<Vec<DiskNeeds>, Failure> {
+        let mut disks: Vec<(u64, DiskNeeds)> = Vec::new();
         for (path, part) in self.parts() {
             let folder = there(path);
             let failed = |error| Failure::io(&folder, error);
@@ -254,7 +254,7 @@ impl Needs<'_> {
                 Some((_, disk)) => disk.parts.push(part),
                 None => {
                     let free = free_bytes(&folder).map_err(failed)?;
-                    disks.push((device, Disk { folder, parts: vec![part], free }));
+                    disks.push((device, DiskNeeds { folder, parts: vec![part], free }));
                 }
             }
         }
@@ -262,8 +262,8 @@ impl Needs<'_> {
     }
 
     /// What is written where. Sizes are those that runs were seen to take; a run that may take more asks for more.
-    fn parts(&self) -> Vec<(&Path, Part)> {
-        let part = |what, bytes| Part { what, bytes, asked: bytes };
+    fn parts(&self) -> Vec<(&Path, DiskPart)> {
+        let part = |what, bytes| DiskPart { what, bytes, asked: bytes };
         let mut parts = vec![(self.workdir, self.progress())];
         let set = self.set;
         parts.extend(self.outputs.iter().filter_map(|sink| {
@@ -285,14 +285,14 @@ impl Needs<'_> {
     }
 
     /// What lies in the work folder.
-    fn progress(&self) -> Part {
+    fn progress(&self) -> DiskPart {
         let Self { set, blocks, memory_bytes, threads, .. } = self;
         let (bytes, asked) = match self.way {
-            Way::Hints => {
+            PlanWay::Hints => {
                 let most = set.coins.saturating_mul(RUN_COIN_MOST);
                 (set.coins.saturating_mul(RUN_COIN), most)
             }
-            Way::Joins => {
+            PlanWay::Joins => {
                 let most = mergesync_disk_bytes(blocks.bytes, *memory_bytes, *threads);
                 let bytes = blocks.made.saturating_add(blocks.spent).saturating_mul(JOINED_COIN);
                 // Where memory does not hold them, what is joined lies beside what comes of it.
@@ -300,16 +300,16 @@ impl Needs<'_> {
                 let bytes = if is_held { bytes } else { bytes.saturating_mul(7) / 4 };
                 (if bytes > 0 { bytes.min(most) } else { most }, most)
             }
-            Way::InOrder => {
+            PlanWay::InOrder => {
                 let undo = blocks.undo_of(blocks.recent_bytes);
                 let of = |coin| set.coins.saturating_mul(coin).saturating_add(undo);
                 // Tables are merged where memory is too little for the set.
                 let merged = (2.0 * self.share_looked_up()).min(1.0);
                 (of(STORE_COIN + (STORE_COIN as f64 * merged) as u64), of(STORE_COIN_MOST))
             }
-            Way::InOrderOnServers => (0, 0),
+            PlanWay::InOrderOnServers => (0, 0),
         };
-        Part { what: PROGRESS, bytes, asked }
+        DiskPart { what: PROGRESS, bytes, asked }
     }
 }
 
@@ -355,9 +355,9 @@ mod tests {
         ];
         let needs = |way, prune| {
             let needs = Needs {
-                blocks: Blocks::of_size(100_000_000_000),
+                blocks: BlocksSize::of_size(100_000_000_000),
                 way,
-                set: Set { coins: 1_000_000 },
+                set: SetSize { coins: 1_000_000 },
                 outputs: &outputs,
                 prune,
                 workdir: &path("work"),
@@ -372,24 +372,24 @@ mod tests {
         };
         let set = 1_000_000 * (SNAPSHOT_COIN + CHAINSTATE_COIN);
         let all = set + 115_000_000_000;
-        assert_eq!(needs(Way::Hints, false), all + 1_000_000 * RUN_COIN_MOST);
-        assert_eq!(needs(Way::Joins, false), all + 90_000_000_000);
+        assert_eq!(needs(PlanWay::Hints, false), all + 1_000_000 * RUN_COIN_MOST);
+        assert_eq!(needs(PlanWay::Joins, false), all + 90_000_000_000);
         let last = 288 * 4_600_000;
-        assert_eq!(needs(Way::Hints, true), set + 1_000_000 * RUN_COIN_MOST + last);
+        assert_eq!(needs(PlanWay::Hints, true), set + 1_000_000 * RUN_COIN_MOST + last);
         let undo = 1008 * 600_000;
-        assert_eq!(needs(Way::InOrder, false), all + 1_000_000 * STORE_COIN_MOST + undo);
-        assert_eq!(needs(Way::InOrderOnServers, false), all);
+        assert_eq!(needs(PlanWay::InOrder, false), all + 1_000_000 * STORE_COIN_MOST + undo);
+        assert_eq!(needs(PlanWay::InOrderOnServers, false), all);
     }
 
     #[test]
     fn hints_say_how_many_coins_there_are() {
         let fixtures =
             Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/regtest-315"));
-        let of_hints = |hints: &HintsArg| Set::of_hints(hints, Network::Regtest);
+        let of_hints = |hints: &HintsArg| SetSize::of_hints(hints, Network::Regtest);
         let snapshot = HintsArg::Snapshot(fixtures.join("utxo.dat").into());
-        assert_eq!(of_hints(&snapshot).unwrap(), Set { coins: 20_326 });
+        assert_eq!(of_hints(&snapshot).unwrap(), SetSize { coins: 20_326 });
         let file = HintsArg::File(fixtures.join("utxo.bip456.hints").into());
-        let main = Set::of_hints(&file, Network::Main).unwrap();
+        let main = SetSize::of_hints(&file, Network::Main).unwrap();
         assert!(of_hints(&file).unwrap().coins > main.coins);
         assert_eq!(of_hints(&HintsArg::File("nowhere".into())).unwrap_err().code, 3);
         let other = HintsArg::Snapshot(fixtures.join("utxo.bip456.hints").into());
@@ -400,9 +400,9 @@ mod tests {
     fn coins_that_memory_has_no_place_for_are_looked_up() {
         let share = |coins, mib: u64| {
             let needs = Needs {
-                blocks: Blocks::of_size(1),
-                way: Way::InOrder,
-                set: Set { coins },
+                blocks: BlocksSize::of_size(1),
+                way: PlanWay::InOrder,
+                set: SetSize { coins },
                 outputs: &[],
                 prune: false,
                 workdir: Path::new("."),
@@ -422,9 +422,9 @@ mod tests {
     #[test]
     fn what_is_too_little_is_told() {
         let (mut told, needs) = (Vec::new(), |coins| Needs {
-            blocks: Blocks::of_size(1),
-            way: Way::Hints,
-            set: Set { coins },
+            blocks: BlocksSize::of_size(1),
+            way: PlanWay::Hints,
+            set: SetSize { coins },
             outputs: &[],
             prune: false,
             workdir: Path::new("."),

@@ -1,12 +1,16 @@
-//! [`Sample`]: some blocks from all over a folder, and how fast this machine reads and checks them.
+//! [`BlocksSample`]: some blocks from all over a folder, and how fast this machine reads and checks them.
 //!
 //! Blocks are found by the magic before them, wherever a stretch of a file begins. Nothing is believed of
 //! them but how long they take: what is no block is passed over. Of a small folder every block is looked at.
+//!
+//! [`DiskReading`] is how fast the disk gives block files, and not the system what it has of them in memory: some stretches
+//! of the files are dropped from the system's memory and read. Only those count of which the system says that they came from
+//! a disk. Where it never says so, as of files that lie in memory, nothing was measured.
 
-use super::needs::{Blocks, LAST_BLOCKS, UNDO_BLOCKS};
-use super::reading::Reading;
-use super::times::{GAIN, SCRIPTS_SECONDS};
+use super::needs::{BlocksSize, LAST_BLOCKS, UNDO_BLOCKS};
 use crate::failure::Failure;
+use crate::machine::disk_read_bytes;
+use crate::plan::{GAIN, SCRIPTS_SECONDS};
 use crate::report::bytes;
 use apus_chain::{
     BlockChecker, BlockContext, BlockLayout, HEADER_SIZE, HeightRange, Params, ScriptVerifier,
@@ -14,6 +18,10 @@ use apus_chain::{
 };
 use apus_datadir::{BlockFile, BlockFiles};
 use apus_sync::{BlockSource, BlocksDir, ChainSource, SyncError, Taken};
+use rustix::fs::{Advice, fadvise};
+use std::fs::File;
+use std::num::NonZeroU64;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -59,7 +67,7 @@ const UNDO_COIN_BYTES: u64 = 36;
 
 /// How long a run takes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Time {
+pub(super) struct WayTime {
     pub(super) seconds: f64,
     /// Whether it may well be more, since nothing says how fast the disk is.
     pub(super) is_least: bool,
@@ -67,12 +75,12 @@ pub(super) struct Time {
 
 /// What was seen of a chain.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Sample {
+pub(super) struct BlocksSample {
     /// Bytes of the blocks that were checked.
     bytes: u64,
     inputs: u64,
     check_seconds: f64,
-    reading: Reading,
+    reading: DiskReading,
     /// Sizes of blocks at the end of the files, in their order.
     last: Vec<u64>,
     /// Outputs that can be spent, but for that of the genesis block, and the coins that inputs spend.
@@ -83,20 +91,20 @@ pub(super) struct Sample {
 }
 
 /// What blocks are checked by, and with.
-struct Rules<'a> {
+struct RuleTimes<'a> {
     params: &'a Params,
     verifier: Option<&'a dyn ScriptVerifier>,
     checker: BlockChecker,
     layout: BlockLayout,
 }
 
-impl<'a> Rules<'a> {
+impl<'a> RuleTimes<'a> {
     fn new(params: &'a Params, verifier: Option<&'a dyn ScriptVerifier>) -> Self {
         Self { params, verifier, checker: BlockChecker::new(), layout: BlockLayout::new() }
     }
 }
 
-impl Sample {
+impl BlocksSample {
     /// Looks at every block of a chain.
     pub(super) fn of_all(
         files: &BlockFiles,
@@ -107,7 +115,7 @@ impl Sample {
     ) -> Result<Self, Failure> {
         let mut sample = Self { whole: true, ..Self::default() };
         sample.read_all(files, interrupt)?;
-        let mut rules = Rules::new(params, verifier);
+        let mut rules = RuleTimes::new(params, verifier);
         let mut look = |_, raw: &[u8]| {
             sample.check_block(raw, &mut rules);
             sample.last.push(raw.len() as u64);
@@ -143,7 +151,7 @@ impl Sample {
     ) -> Result<Self, Failure> {
         let (begun, total) = (Instant::now(), files.bytes_total());
         let mut sample = Self::default();
-        let (mut rules, mut buffer) = (Rules::new(params, verifier), Vec::new());
+        let (mut rules, mut buffer) = (RuleTimes::new(params, verifier), Vec::new());
         let stretches = STRETCHES.min(total.div_ceil(STRETCH_BYTES)).max(1);
         if let Some(file) = files.files().last() {
             let offset = file.length.saturating_sub(STRETCH_BYTES);
@@ -194,15 +202,15 @@ impl Sample {
     }
 
     /// Checks the blocks of a stretch that it has whole.
-    fn check(&mut self, stretch: &[u8], rules: &mut Rules<'_>) {
+    fn check(&mut self, stretch: &[u8], rules: &mut RuleTimes<'_>) {
         let mut rest = stretch;
         while let Some(raw) = next_block(&mut rest, rules.params.network.magic()) {
             self.check_block(raw, rules);
         }
     }
 
-    fn check_block(&mut self, raw: &[u8], rules: &mut Rules<'_>) {
-        let Rules { params, verifier, checker, layout } = rules;
+    fn check_block(&mut self, raw: &[u8], rules: &mut RuleTimes<'_>) {
+        let RuleTimes { params, verifier, checker, layout } = rules;
         let Ok(view) = layout.read(raw) else { return };
         let (hash, inputs) = (view.hash(), view.input_count());
         let can_be_spent = view.txs().flat_map(|tx| tx.outputs());
@@ -242,8 +250,8 @@ impl Sample {
     }
 
     /// What is known of the blocks of a chain of so many bytes.
-    pub(super) fn blocks(&self, block_bytes: u64) -> Blocks {
-        Blocks {
+    pub(super) fn blocks(&self, block_bytes: u64) -> BlocksSize {
+        BlocksSize {
             bytes: block_bytes,
             undo_bytes: self.scaled(self.spent.saturating_mul(UNDO_COIN_BYTES), block_bytes),
             made: self.scaled(self.made, block_bytes),
@@ -276,7 +284,7 @@ impl Sample {
         takes: Takes,
         threads: usize,
         cores: usize,
-    ) -> Time {
+    ) -> WayTime {
         let inputs = block_bytes as f64 / self.bytes as f64 * self.inputs as f64;
         let scripts = if takes.scripts { inputs * SCRIPTS_SECONDS } else { 0.0 };
         let check = self.check_seconds_of(block_bytes);
@@ -287,7 +295,7 @@ impl Sample {
         let rate = self.reading.bytes_per_second();
         let read = rate.map_or(0.0, |rate| block_bytes as f64 / rate * takes.passes);
         let seconds = (cpu / side_by_side).max(alone).max(read);
-        Time { seconds, is_least: rate.is_none() }
+        WayTime { seconds, is_least: rate.is_none() }
     }
 
     /// What is to be told of the machine.
@@ -340,6 +348,55 @@ fn next_block<'a>(rest: &mut &'a [u8], magic: [u8; 4]) -> Option<&'a [u8]> {
     }
 }
 
+/// Of a stretch that came from a disk, the disk gave at least so much, in percent.
+const FROM_DISK_PERCENT: u64 = 90;
+
+/// What the disk gave, and how long it took.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct DiskReading {
+    bytes: u64,
+    seconds: f64,
+}
+
+impl DiskReading {
+    /// Reads a stretch of a file, as much as `buffer` has room for.
+    pub(super) fn read(
+        &mut self,
+        file: &BlockFile,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<(), Failure> {
+        let failed = |error| Failure::io(&file.path, error);
+        let open = File::open(&file.path).map_err(failed)?;
+        // Where the system keeps it in spite of that, it tells below.
+        let _ = fadvise(&open, offset, NonZeroU64::new(buffer.len() as u64), Advice::DontNeed);
+        let (before, begun) = (disk_read_bytes(), Instant::now());
+        open.read_exact_at(buffer, offset).map_err(failed)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let gave = disk_read_bytes().zip(before).map_or(0, |(after, before)| after - before);
+        self.count(buffer.len() as u64, gave, seconds);
+        Ok(())
+    }
+
+    fn count(&mut self, bytes: u64, gave: u64, seconds: f64) {
+        if gave >= bytes / 100 * FROM_DISK_PERCENT && seconds > 0.0 {
+            self.bytes += bytes;
+            self.seconds += seconds;
+        }
+    }
+
+    /// Of so many bytes that took so long.
+    #[cfg(test)]
+    pub(super) fn of(bytes: u64, seconds: f64) -> Self {
+        Self { bytes, seconds }
+    }
+
+    /// Bytes a second; none where nothing came from a disk.
+    pub(super) fn bytes_per_second(self) -> Option<f64> {
+        (self.seconds > 0.0).then(|| self.bytes as f64 / self.seconds)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -356,7 +413,7 @@ mod tests {
     fn the_blocks_of_a_folder_are_counted_as_they_are() {
         let never = AtomicBool::new(false);
         let files = fixture();
-        let sample = Sample::take(&files, Params::of(Network::Main), None, &never).unwrap();
+        let sample = BlocksSample::take(&files, Params::of(Network::Main), None, &never).unwrap();
         // All of them fit into the first stretch.
         assert_eq!(sample.bytes + 8 * 4522, files.bytes_total());
         assert!(sample.inputs > 0 && !sample.is_whole(), "{sample:?}");
@@ -366,7 +423,8 @@ mod tests {
         assert_eq!((blocks.made - blocks.spent, blocks.bytes), (4_348, sample.bytes));
         assert_eq!(sample.last.len(), 4522);
         assert!(blocks.last_bytes < blocks.recent_bytes && blocks.recent_bytes < blocks.bytes);
-        let other = Sample::take(&files, Params::of(Network::Signet), None, &never).unwrap_err();
+        let other =
+            BlocksSample::take(&files, Params::of(Network::Signet), None, &never).unwrap_err();
         assert!(other.message.contains("--chain"), "{}", other.message);
     }
 
@@ -388,19 +446,19 @@ mod tests {
                 &Silent,
                 &never,
             );
-            let sample = Sample::of_all(&files, &dir.unwrap(), params, None, &never).unwrap();
+            let sample = BlocksSample::of_all(&files, &dir.unwrap(), params, None, &never).unwrap();
             assert_eq!(sample.coins(0), coins);
         }
     }
 
     #[test]
     fn time_is_that_of_the_slower_of_work_and_reading() {
-        let sample = Sample {
+        let sample = BlocksSample {
             bytes: 1_000,
             inputs: 10,
             check_seconds: 1.0,
-            reading: Reading::of(1_000, 0.5),
-            ..Sample::default()
+            reading: DiskReading::of(1_000, 0.5),
+            ..BlocksSample::default()
         };
         let seconds =
             |bytes, takes, threads, cores| sample.time(bytes, takes, threads, cores).seconds;
@@ -412,7 +470,7 @@ mod tests {
         about(seconds(10_000, takes(false, 1.0), 2, 8), 20.0 / (1.0 + GAIN));
         about(seconds(10_000, takes(false, 2.0), 1_000, 8), 10.0);
         // Where nothing came from a disk, that it may take longer is said.
-        let unknown = Sample { reading: Reading::default(), ..sample.clone() };
+        let unknown = BlocksSample { reading: DiskReading::default(), ..sample.clone() };
         let time = unknown.time(10_000, takes(false, 2.0), 1_000, 8);
         assert!(time.is_least && time.seconds < 0.1, "{time:?}");
         assert!(!sample.time(10_000, takes(false, 2.0), 1_000, 8).is_least);
@@ -440,5 +498,30 @@ mod tests {
         let sizes: Vec<usize> =
             std::iter::from_fn(|| next_block(&mut rest, magic)).map(<[u8]>::len).collect();
         assert_eq!(sizes, [100, 90]);
+    }
+
+    #[test]
+    fn only_what_came_from_a_disk_counts() {
+        let mut reading = DiskReading::default();
+        assert_eq!(reading.bytes_per_second(), None);
+        // Out of memory, at a rate that no disk has.
+        reading.count(8_000_000, 0, 0.001);
+        reading.count(8_000_000, 4_000_000, 0.02);
+        assert_eq!(reading.bytes_per_second(), None);
+        reading.count(8_000_000, 8_000_000, 0.08);
+        reading.count(8_000_000, 7_500_000, 0.08);
+        assert_eq!(reading.bytes_per_second(), Some(1e8));
+    }
+
+    #[test]
+    fn what_is_read_is_what_the_file_has() {
+        let desk = tempfile::tempdir().unwrap();
+        let path = desk.path().join("blk00000.dat");
+        std::fs::write(&path, [7; 5000]).unwrap();
+        let file = BlockFile { number: 0, length: 5000, path };
+        let mut buffer = [0; 3000];
+        DiskReading::default().read(&file, 2000, &mut buffer).unwrap();
+        assert_eq!(buffer, [7; 3000]);
+        assert_eq!(DiskReading::default().read(&file, 2001, &mut buffer).unwrap_err().code, 3);
     }
 }

@@ -1,17 +1,19 @@
-//! [`Watch`]: what of a run's being watched has to be right before it begins: the log can be written, and the page's
-//! address can be had.
+//! [`Watch`]: what of a run's being watched has to be right before it begins: the log ([`RunLog`]) can be written, and the
+//! page's address can be had.
 
-use super::line::Canvas;
 use crate::args::{ProgressArg, RunArgs};
-use crate::course::{Course, Expected};
+use crate::course::{Expected, RunCourse};
 use crate::failure::Failure;
-use crate::log::Log;
 #[cfg(feature = "web")]
 use crate::page;
 use crate::print;
-use crate::watched::{About, Shared, Watched};
+use crate::render::bar::Canvas;
+use crate::watched::{About, Note, Shared, Watched};
+use apus_storage::open_to_append;
 use console::Term;
-use std::io::IsTerminal;
+use std::fs::File;
+use std::io::{IsTerminal, Write};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 /// How progress is shown.
@@ -26,7 +28,7 @@ pub(super) enum Style {
 /// A run that is going to be watched.
 pub(crate) struct Watch {
     pub(super) style: Style,
-    pub(super) log: Option<Log>,
+    pub(super) log: Option<RunLog>,
     pub(crate) shared: Shared,
 }
 
@@ -37,7 +39,7 @@ impl Watch {
         about: About,
         expected: Vec<Expected>,
     ) -> Result<Self, Failure> {
-        let log = run.log.as_deref().map(Log::open).transpose()?;
+        let log = run.log.as_deref().map(RunLog::open).transpose()?;
         let watch = Self { log, ..Self::plain(run.progress, about, expected) };
         #[cfg(feature = "web")]
         page::begin(&run.page, &watch.shared)?;
@@ -55,7 +57,7 @@ impl Watch {
         if style == Style::Json {
             print::speak_json();
         }
-        let course = Course::new(expected, about.threads);
+        let course = RunCourse::new(expected, about.threads);
         let shared = Arc::new(Mutex::new(Watched::new(about, course)));
         Self { style, log: None, shared }
     }
@@ -75,4 +77,76 @@ fn speaks_unicode() -> bool {
     let language = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG"));
     let language = language.unwrap_or_default().to_lowercase();
     language.contains("utf-8") || language.contains("utf8")
+}
+
+/// An open log, `--log FILE`: what happens, a line each, after what the file has already.
+///
+/// A line is `2026-01-31T12:34:56Z kind: text`; further lines of a text are indented. The file is for people and for
+/// `grep`; programs read `--progress json`.
+pub(crate) struct RunLog {
+    file: File,
+}
+
+impl RunLog {
+    /// Opens the file to append to, and makes it where it is not there.
+    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
+        let file = open_to_append(path)
+            .map_err(|error| Failure::making(path, &error, "name another --log"))?;
+        Ok(Self { file })
+    }
+
+    /// Writes a line. That it cannot be written is no reason to end a run.
+    pub(crate) fn write(&mut self, note: &Note) {
+        let text = note.text.trim_end().replace('\n', "\n    ");
+        let line = format!("{} {}: {text}\n", date(note.time as u64), note.kind);
+        let _ = self.file.write_all(line.as_bytes());
+    }
+}
+
+/// Seconds since 1970 as date and time in UTC, by the rules of RFC 3339.
+pub(crate) fn date(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let (mut year, mut day) = (1970, days);
+    let length = |year: u64| if is_leap(year) { 366 } else { 365 };
+    while day >= length(year) {
+        day -= length(year);
+        year += 1;
+    }
+    let february = if is_leap(year) { 29 } else { 28 };
+    let mut month = 1;
+    for days in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
+        if day < days {
+            break;
+        }
+        day -= days;
+        month += 1;
+    }
+    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z", day + 1)
+}
+
+fn is_leap(year: u64) -> bool {
+    year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            // The genesis block, as every explorer shows it.
+            (1_231_006_505, "2009-01-03T18:15:05Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_709_164_799, "2024-02-28T23:59:59Z"),
+            (1_709_251_200, "2024-03-01T00:00:00Z"),
+            (4_107_542_399, "2100-02-28T23:59:59Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+            (1_798_761_599, "2026-12-31T23:59:59Z"),
+        ] {
+            assert_eq!(date(seconds), text);
+        }
+    }
 }

@@ -36,7 +36,7 @@ fn unpacked(bytes: &[u8]) -> (TempDir, Result<Vec<u8>, Failure>) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     fs::write(&path, bytes).unwrap();
-    let input = Input::from(path.clone());
+    let input = InputFile::from(path.clone());
     let made = input.make_plain(folder.path(), &NEVER);
     let names = fs::read_dir(folder.path()).unwrap().count();
     assert_eq!((names, input.named()), (1, path.as_path()), "nothing has a name beside it");
@@ -49,7 +49,7 @@ fn streamed(bytes: &[u8]) -> Result<Vec<u8>, Failure> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     fs::write(&path, bytes).unwrap();
-    Input::from(path).stream(&NEVER, |mut reader| {
+    InputFile::from(path).stream(&NEVER, |mut reader| {
         let mut all = Vec::new();
         let read = reader.read_to_end(&mut all);
         read.map(|_| all).map_err(|error| Failure::new(IO, error.to_string()))
@@ -141,7 +141,7 @@ fn a_pipe_is_read_once_and_one_that_nobody_writes_to_ends_with_the_first_signal(
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
-    let (input, writes) = (Input::from(path.clone()), path.clone());
+    let (input, writes) = (InputFile::from(path.clone()), path.clone());
     let writer = std::thread::spawn(move || fs::write(writes, xz(&[7; 99_999])).unwrap());
     assert!(!input.is_plain().unwrap());
     input.make_plain(folder.path(), &NEVER).unwrap();
@@ -149,7 +149,7 @@ fn a_pipe_is_read_once_and_one_that_nobody_writes_to_ends_with_the_first_signal(
     assert_eq!(fs::read(input.path()).unwrap(), [7; 99_999]);
     // What is plain by now stays as it is.
     input.make_plain(folder.path(), &NEVER).unwrap();
-    let (input, interrupt) = (Input::from(path), AtomicBool::new(true));
+    let (input, interrupt) = (InputFile::from(path), AtomicBool::new(true));
     let said = input.make_plain(folder.path(), &interrupt).unwrap_err();
     assert_eq!(said.code, INTERRUPTED);
 }

@@ -174,7 +174,7 @@ fn a_stop_height_that_the_hints_do_not_have_is_refused() {
 #[test]
 fn a_build_that_runs_no_scripts_says_so_first() {
     let desk = Desk::with(REGTEST);
-    for more in ["", "--validation full", "--assumevalid 0", "--blocksdir gone"] {
+    for more in ["", "--assumevalid 0", "--blocksdir gone"] {
         let source = if more.contains("gone") { "" } else { "--blocksdir blocks" };
         let line = format!("sync --chain regtest {source} --out snapshot:o {more}");
         let said = ["built without the kernel feature", "--hints", "--assumevalid"];

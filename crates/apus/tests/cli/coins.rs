@@ -8,7 +8,7 @@ use apus_testkit::rng::Rng;
 use std::thread::sleep;
 use std::time::Duration;
 
-const RUN: &str = "sync --chain regtest --blocksdir blocks --engine utxo --validation assumevalid";
+const RUN: &str = "sync --chain regtest --blocksdir blocks --engine utxo";
 
 #[cfg(feature = "kernel")]
 /// A block far below the tip, so that some blocks are left to connect.
@@ -146,8 +146,8 @@ fn coins_that_cannot_be_had_are_told_by_name() {
         let ended = desk.apus(line).fails(1, &[]);
         assert!(!ended.stderr.contains("hidden"), "{ended}");
     }
-    let line = RUN.replace("--engine utxo", "--coins redis://127.0.0.1:1/x");
-    desk.apus(&line).fails(1, &["--engine utxo"]);
+    let line = RUN.replace("utxo", "mergesync --coins redis://127.0.0.1:1/x");
+    desk.apus(&line).fails(1, &["leave out --engine, or --coins"]);
 }
 
 /// The first coinbase that can be spent, which never was, and that of block 9, spent in block 170.

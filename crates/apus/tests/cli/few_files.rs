@@ -10,8 +10,8 @@ fn a_run_merges_more_files_than_it_may_have_open() {
         "sync --chain regtest --blocksdir blocks --segment-bytes 1 --checkpoint-seconds 0 --par 4";
     for (engine, folder) in [
         ("--hints msb.hints", "hints"),
-        ("--engine mergesync --validation assumevalid --out hints:mergesync.hints", "mergesync"),
-        ("--engine mergesync --validation assumevalid --out utreexo:roots", "roots"),
+        ("--engine mergesync --out hints:mergesync.hints", "mergesync"),
+        ("--engine mergesync --out utreexo:roots", "roots"),
     ] {
         let line = format!("{line} {engine} --out snapshot:{folder}.dat");
         desk.start_with_few_files(64, &line).wait().succeeds();

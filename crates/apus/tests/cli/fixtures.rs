@@ -103,7 +103,7 @@ fn the_report_says_what_was_proven_and_what_was_not() {
         assert_eq!(phases.collect::<Vec<_>>(), ["headers", "hints", "blocks", "coins"]);
         let [warning] = &report["warnings"].as_array().unwrap()[..] else { panic!("{report}") };
         let stop = report["stop_height"].as_u64().unwrap();
-        let said = format!("--assume-hinted-valid: blocks 1 to {stop} are taken for valid");
+        let said = format!("--assumevalid hints: blocks 1 to {stop} are taken for valid");
         assert!(warning.as_str().unwrap().starts_with(&said), "{warning}");
     }
 }
@@ -234,7 +234,7 @@ fn full_validation_needs_no_hints() {
     for engine in ["utxo", "mergesync"] {
         let desk = Desk::with(MAIN);
         let line = format!(
-            "sync --chain main --blocksdir blocks --validation full --engine {engine} \
+            "sync --chain main --blocksdir blocks --assumevalid 0 --engine {engine} \
          --out snapshot:full.dat --out hints:full.hints --report r.json --progress none"
         );
         desk.apus(&line).succeeds().says(&["every script"]);
@@ -273,7 +273,7 @@ fn the_hash_is_the_same_whenever_it_is_computed() {
     let desk = Desk::with(MAIN);
     let hash = |name: &str, options: &str| {
         let line =
-            format!("sync --blocksdir blocks --validation full --muhash --report {name} {options}");
+            format!("sync --blocksdir blocks --assumevalid 0 --muhash --report {name} {options}");
         desk.apus(&line).succeeds();
         let report = desk.json(name);
         (report["hash_serialized_3"].clone(), report["muhash"].clone(), report["coins"].clone())

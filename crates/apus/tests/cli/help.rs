@@ -73,37 +73,87 @@ fn commands_that_do_something_show_examples() {
     desk.apus("--help").succeeds().says(&["`apus sync --help` shows examples", "Exit codes: 0"]);
 }
 
-/// An option stands under the heading of its group.
+/// What people need is on one screen; the rest is in `--help`.
 #[test]
-fn headings_have_only_what_belongs_to_them() {
+fn short_help_is_short() {
     let desk = Desk::empty();
-    for command in commands() {
-        let help = desk.apus(&format!("{command} --help")).succeeds().stdout;
-        let mut heading = "";
-        for line in help.lines().take_while(|line| *line != "Examples:") {
-            if !line.starts_with(' ') && line.ends_with(':') {
-                heading = line;
-            }
-            let Some(option) = line.trim_start().strip_prefix("--") else { continue };
-            let option = option.split(' ').next().unwrap();
-            let belongs = match heading {
-                "Page:" => option.starts_with("web"),
-                "Coins on servers:" => option.starts_with("coins"),
-                "Peers:" | "Blocks from peers:" | "Queue and objects:" => {
-                    !["blocksdir", "hints", "engine", "out", "dbcache", "par", "json"]
-                        .contains(&option)
-                }
-                _ => !["web", "connect", "nats"].contains(&option),
-            };
-            assert!(belongs, "{command}: --{option} stands under {heading:?}");
-        }
+    let help = |line: &str| {
+        let script = "COLUMNS=80 exec \"$0\" \"$@\"";
+        desk.start_in_shell(script, line).wait().succeeds().stdout
+    };
+    let begins = |line: &str, with: &str| {
+        let rest = line.strip_prefix(with);
+        rest.is_some_and(|rest| rest.starts_with(|letter: char| letter.is_ascii_lowercase()))
+    };
+    let commands = help("-h").lines().filter(|line| begins(line, "  ")).count();
+    assert!((8..=12).contains(&commands), "{commands} commands");
+    let short = help("sync -h");
+    let is_option = |line: &&str| line.trim_start().starts_with('-');
+    let options = short.lines().filter(is_option).count();
+    assert!((15..=20).contains(&options) && short.lines().count() <= 45, "{options}: {short}");
+    let heads = ["Input:", "Output:", "Checks:", "Resources:", "Progress:", "Network:", "Options:"];
+    for text in [short, help("sync --help")] {
+        let found: Vec<&str> = text.lines().filter(|line| heads.contains(line)).collect();
+        let mut sorted = (found.clone(), heads.to_vec());
+        sorted.0.sort_unstable();
+        sorted.1.sort_unstable();
+        assert_eq!(sorted.0, sorted.1, "{found:?}");
     }
 }
 
+/// Each with what it is now. They go with the next release.
 #[test]
-fn help_tells_what_is_proven_and_what_is_assumed() {
-    let help = Desk::empty().apus("sync --help").succeeds();
-    help.says(&["It checks\nevery block rule", "It assumes\nscripts", "goes on where it stopped"]);
+fn old_names_still_work_and_say_the_new_ones() {
+    let desk = Desk::with(REGTEST);
+    let hash = "00".repeat(32);
+    let by_hints = "sync --blocksdir blocks --hints msb.hints --out null --assume-hinted-valid";
+    let cases = [
+        ("sync --blocksdir blocks --validation full".to_owned(), "--validation full", "0"),
+        (
+            "sync --blocksdir blocks --validation assumevalid".to_owned(),
+            "--validation assumevalid",
+            "default",
+        ),
+        (
+            format!("sync --blocksdir blocks --validation assumevalid --assumevalid {hash}"),
+            "--validation assumevalid",
+            &hash,
+        ),
+        (by_hints.to_owned(), "--assume-hinted-valid", "hints"),
+        (
+            "snapshot verify node.dat --blocksdir blocks --validation full".to_owned(),
+            "--validation full",
+            "0",
+        ),
+        (
+            "utreexo prove --blocksdir blocks --out proofs --validation full".to_owned(),
+            "--validation full",
+            "0",
+        ),
+        ("plan --blocksdir blocks --validation full".to_owned(), "--validation full", "0"),
+    ];
+    for (line, old, new) in cases {
+        let ended = desk.apus_as_typed(&line);
+        let said = format!("warning: {old} is now --assumevalid {new}\n");
+        assert_eq!(ended.stderr.matches(&said).count(), 1, "{ended}");
+        assert!(ended.code == Some(0) || !cfg!(feature = "kernel"), "{ended}");
+    }
+    let script = "APUS_ASSUME_HINTED_VALID=1 APUS_PROGRESS=json exec \"$0\" \"$@\"";
+    let ended = desk.start_in_shell(script, "hints check msb.hints --blocksdir blocks").wait();
+    assert!(!ended.succeeds().stderr.contains("is now"), "it is no option of that");
+    let script = "APUS_VALIDATION=full APUS_PROGRESS=json exec \"$0\" \"$@\"";
+    let ended = desk.start_in_shell(script, "sync --blocksdir blocks").wait();
+    let first: serde_json::Value =
+        serde_json::from_str(ended.stderr.lines().next().unwrap_or_default()).unwrap();
+    assert_eq!(
+        (&first["event"], &first["text"]),
+        (&"warning".into(), &"--validation full is now --assumevalid 0".into())
+    );
+    desk.write("apus.conf", b"validation=full\n");
+    let ended = desk.apus_as_typed("plan --blocksdir blocks --conf apus.conf").succeeds();
+    assert!(ended.stderr.contains("--validation full is now --assumevalid 0"), "{ended}");
+    let both = format!("{by_hints} --validation full");
+    desk.apus_as_typed(&both).fails(1, &["--assumevalid 0 runs every", "leave out one"]);
 }
 
 /// Only there: what scripts read stays in one line.
@@ -205,7 +255,7 @@ fn options_come_from_a_file() {
         "apus.conf",
         b"# mine\npar=1\n\n[sync]\nblocksdir=blocks\nhints=msb.hints\nreport=r.json\n",
     );
-    let line = "sync --conf apus.conf --assume-hinted-valid";
+    let line = "sync --conf apus.conf --assumevalid hints";
     let script = |variables: &str| {
         let script = format!("{variables} exec \"$0\" \"$@\"");
         desk.start_in_shell(&script, line).wait()
@@ -266,8 +316,8 @@ fn a_mistyped_line_is_told_what_was_expected() {
         (&format!("{run} --engine mergesync"), &["mergesync has no use for hints"]),
         ("sync --engine mergesync --out null", &["--blocksdir"]),
         ("sync --engine mergesync --connect node", &["goes over the blocks twice"]),
-        ("sync --blocksdir blocks --assume-hinted-valid", &["--hints"]),
-        ("reindex --datadir node --assume-hinted-valid", &["--hints"]),
+        ("sync --blocksdir blocks --assumevalid hints", &["--hints"]),
+        ("reindex --datadir node --assumevalid hints", &["--hints"]),
         ("sync --hints x.hints", &["--blocksdir DIR"]),
         (&format!("{run} --outt null"), &["'--outt'", "'--out'"]),
         (&format!("{run} --chain mainnet"), &["mainnet", "main, test, testnet4, signet"]),
@@ -294,8 +344,9 @@ fn a_mistyped_line_is_told_what_was_expected() {
         (&format!("{run} --hints-order big"), &["msb", "lsb"]),
         (&format!("{run} --aggregate xor"), &["sha256, muhash"]),
         (&format!("{run} --engine forest"), &["swiftsync", "utreexo"]),
-        (&format!("{run} --validation full"), &["leave out one of them"]),
-        (&format!("{run} --assumevalid 0"), &["--assumevalid 0 runs every", "leave out one"]),
+        (&format!("{run} --assumevalid 0,default"), &["one block is enough"]),
+        (&format!("{run} --assumevalid all"), &["nor 0, default or hints"]),
+        (&format!("{run} --assumevalid 0,hints"), &["--assumevalid 0 runs every", "leave out one"]),
         (&format!("{run} --witnesses some"), &["check, skip"]),
         (
             "sync --blocksdir blocks --witnesses skip --out datadir:node",
@@ -314,7 +365,7 @@ fn a_mistyped_line_is_told_what_was_expected() {
         ("hints convert x --out y --to zip", &["bip456-lsb", "btcd", "delta or offsets"]),
         ("hints convert x --out y --to offsets --stop-block 00", &["--stop-block"]),
         ("snapshot verify x", &["--blocksdir <DIR>"]),
-        ("snapshot verify x --blocksdir b --assumevalid 0", &["--validation"]),
+        ("snapshot verify x --blocksdir b --assumevalid hints", &["--hints, which are not given"]),
         ("verify", &["--datadir <DIR>"]),
         ("verify --datadir nowhere", &["nowhere is no data directory"]),
     ] {

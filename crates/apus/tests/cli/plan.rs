@@ -87,7 +87,7 @@ fn a_plan_marks_the_way_that_the_options_ask_for() {
     let desk = Desk::with(MAIN);
     for (line, way) in [
         ("", "without hints "),
-        ("--validation full", "without hints "),
+        ("--assumevalid 0", "without hints "),
         ("--engine utxo", "in order "),
         ("--hints msb.hints", "with hints "),
     ] {
@@ -163,9 +163,9 @@ fn coins_on_servers_take_no_disk_here() {
         let coins = "--coins redis://127.0.0.1:1/planned";
         desk.apus(&format!("plan --blocksdir blocks {coins} {line}"))
     };
-    let ended = plan("--engine utxo --out snapshot:s").succeeds();
+    let ended = plan("--out snapshot:s").succeeds();
     ended.says(&["servers ", "0 B for progress", "in order        ", "cannot be foreseen"]);
-    plan("").fails(1, &["--engine utxo"]);
+    plan("--engine mergesync").fails(1, &["leave out --engine, or --coins"]);
 }
 
 /// Bytes of all files of a folder now.

@@ -79,7 +79,7 @@ fn proofs_are_those_of_utreexod() {
             "proofs-small",
             "--every 7 --par 4 --dbcache 4 --segment-bytes 3000 --checkpoint-seconds 0",
         ),
-        ("proofs-full", "--every 1000 --validation full"),
+        ("proofs-full", "--every 1000 --assumevalid 0"),
     ] {
         let said = desk.apus(&format!("{prove} --out {out} {options}")).succeeds();
         assert!(said.stderr.contains("the forest stays in"), "{said}");

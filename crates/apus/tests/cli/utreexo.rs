@@ -80,9 +80,9 @@ fn write_proofs(desk: &Desk, cuts: &[u32]) {
 fn by_proofs() {
     let (desk, roots) = desk();
     write_proofs(&desk, &[1, 41, 78, 121]);
-    let sync = "sync --chain signet --blocksdir blocks --engine utreexo --proofs proofs";
+    let sync = "sync --chain signet --blocksdir blocks --proofs proofs";
     for height in [77, 120] {
-        let out = "--validation full --report report.json --out utreexo:roots";
+        let out = "--assumevalid 0 --report report.json --out utreexo:roots";
         let said = desk.apus(&format!("{sync} --stopatheight {height} {out}")).succeeds();
         assert!(said.stdout.contains("no set was kept"), "{said}");
         assert!(said.stdout.contains("every script"), "{said}");
@@ -112,20 +112,11 @@ fn lines_that_make_no_sense_are_refused() {
             format!("{sync} --engine utreexo"),
             "needs the folder of the files of proofs, --proofs DIR, or a bridge node",
         ),
-        (format!("{sync} --proofs proofs"), "give --engine utreexo"),
-        (format!("{sync} --engine utreexo --proofs proofs --hints h"), "leave out --hints"),
-        (
-            format!("{sync} --engine utreexo --proofs proofs --out snapshot:s"),
-            "keeps no set of coins",
-        ),
-        (
-            format!("{sync} --engine utreexo --proofs proofs --out datadir:d"),
-            "keeps no set of coins",
-        ),
-        (
-            "sync --chain signet --engine utreexo --proofs proofs --out utreexo:r".to_owned(),
-            "--blocksdir DIR",
-        ),
+        (format!("{sync} --engine mergesync --proofs proofs"), "leave out --engine, or --proofs"),
+        (format!("{sync} --proofs proofs --hints h"), "leave out --hints"),
+        (format!("{sync} --proofs proofs --out snapshot:s"), "keeps no set of coins"),
+        (format!("{sync} --proofs proofs --out datadir:d"), "keeps no set of coins"),
+        ("sync --chain signet --proofs proofs --out utreexo:r".to_owned(), "--blocksdir DIR"),
     ] {
         desk.apus(&line).fails(1, &[said]);
     }

@@ -175,7 +175,7 @@ fn other_users_cannot_read_the_progress() {
     for (engine, progress) in [("utxo", "connected"), ("mergesync", "joined")] {
         let work = format!("{engine}.work");
         let line = format!(
-            "sync --chain regtest --blocksdir blocks --validation full --engine {engine} --workdir \
+            "sync --chain regtest --blocksdir blocks --assumevalid 0 --engine {engine} --workdir \
              {work} --checkpoint-seconds 0 --out snapshot:utxo.dat --out datadir:{engine}"
         );
         desk.apus(&line).fails(3, &["utxo.dat.incomplete"]);

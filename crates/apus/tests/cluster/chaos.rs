@@ -140,8 +140,8 @@ fn kills_without_a_pause_leave_the_set_by_hints() {
 #[test]
 fn kills_without_a_pause_leave_the_set_by_undo_data() {
     let run = |world: &World| {
-        let run = world.run("--segment-bytes 3000 --validation full --checkpoint-seconds 0");
-        run.replace("--assume-hinted-valid ", "")
+        let run = world.run("--segment-bytes 3000 --assumevalid 0 --checkpoint-seconds 0");
+        run.replace("--assumevalid hints ", "")
     };
     arrives(Course { fixture: REGTEST, run, blocks: 315 }, 7002);
 }

@@ -123,8 +123,8 @@ fn where_undo_data_are_wanted_a_folder_is_asked_for() {
     chain.empty_blocks(10);
     let node = node_with(&chain);
     let world = World::with(crate::desk::REGTEST);
-    let run = world.run("--segment-bytes 9000 --validation full");
-    let mut serve = world.serve_run(&run.replace("--assume-hinted-valid ", ""));
+    let run = world.run("--segment-bytes 9000 --assumevalid 0");
+    let mut serve = world.serve_run(&run.replace("--assumevalid hints ", ""));
     assert!(serve.until(|| !world.status("").stdout.contains("no run goes on")));
     let worker = connected(&world, &node, "--par 1");
     worker.wait().fails(1, &["a peer has not those of all blocks", "--blocksdir"]);

@@ -46,8 +46,8 @@ fn world_of(chain: &ChainBuilder, each: usize) -> World {
     world
 }
 
-const RUN: &str = "--chain regtest --blocksdir blocks --engine utreexo --proofs proofs --workdir progress.work \
-                   --validation full";
+const RUN: &str = "--chain regtest --blocksdir blocks --proofs proofs --workdir progress.work \
+                   --assumevalid 0";
 
 const OUT: &str = "--out utreexo:roots --report report.json";
 

@@ -27,9 +27,8 @@ fn second_walk_without_blocks(chain: &ChainBuilder, assumed: &str) -> (World, Pr
     let blocks = chain.blocks();
     files.blocks(&blocks[blocks.len() - TWO_WEEKS..]);
     files.write(&world.desk.path("some"));
-    let run = world.join(&format!(
-        "--segment-bytes 12000 --progress plain --validation assumevalid --assumevalid {assumed}"
-    ));
+    let run =
+        world.join(&format!("--segment-bytes 12000 --progress plain --assumevalid {assumed}"));
     let mut serve = world.serve_run(&run);
     assert!(serve.until(|| world.status("").stdout.contains("waiting")));
     serve.signal("STOP");
@@ -78,8 +77,7 @@ fn claims_let_no_wrong_block_pass() {
             wrong = Some(make(chain));
             chain.empty_blocks(3);
         });
-        let more =
-            format!("--segment-bytes 12000 --validation assumevalid --assumevalid {assumed}");
+        let more = format!("--segment-bytes 12000 --assumevalid {assumed}");
         fails_alike_under(&chain, &wrong.unwrap(), reason, &more);
     }
 }

@@ -284,7 +284,7 @@ fn what_cannot_be_shared_is_said_by_name() {
             "a run by the engine utxo, one block after the other, is not done by several",
         ),
         (
-            format!("{run} --hints msb.hints --assume-hinted-valid --prune --out datadir:node"),
+            format!("{run} --hints msb.hints --assumevalid hints --prune --out datadir:node"),
             "a folder with the last blocks, of which hints tell nothing, is not done by several yet",
         ),
         ("--hints msb.hints --out snapshot:utxo.dat".to_owned(), "--blocksdir DIR"),

@@ -71,8 +71,8 @@ fn a_coordinator_does_jobs_itself() {
 fn with_undo_data_every_rule_is_checked() {
     let world = World::with(REGTEST);
     let worker = world.work("--par 2");
-    let run = world.run("--segment-bytes 9000 --validation full");
-    let run = run.replace("--assume-hinted-valid ", "");
+    let run = world.run("--segment-bytes 9000 --assumevalid 0");
+    let run = run.replace("--assumevalid hints ", "");
     let ended = world.serve_run(&run).wait().succeeds();
     worker.wait().succeeds();
     assert!(ended.stdout.contains("every script"), "{ended}");

@@ -105,7 +105,7 @@ impl World {
     pub(crate) fn run(&self, more: &str) -> String {
         let chain = self.chain;
         format!(
-            "--chain {chain} --blocksdir blocks --hints msb.hints --assume-hinted-valid \
+            "--chain {chain} --blocksdir blocks --hints msb.hints --assumevalid hints \
              --workdir progress.work --out snapshot:utxo.dat --out hints:utxo.hints \
              --report report.json {more}"
         )

@@ -30,7 +30,7 @@ fn a_node_with_its_blocks_on_another_disk_is_planned_verified_and_rebuilt() {
     let (desk, set) = divided();
     configure(&desk, "[main]\nblocksdir=/nowhere\n[regtest]\n blocksdir = DISK # the large one\n");
     desk.apus("plan --datadir node").succeeds().says(&["regtest: ", "There is enough"]);
-    let verify = "verify --datadir node --progress none --validation assumevalid";
+    let verify = "verify --datadir node --progress none --assumevalid default";
     desk.apus(verify).succeeds().says(&["All that the node believes is true"]);
     // Another folder that is only looked at.
     let within = "disk/regtest/blocks/work";
@@ -99,7 +99,7 @@ fn links_to_block_files_are_as_good_as_these() {
         let link = desk.path(&format!("node/regtest/blocks/{name}"));
         symlink(desk.path(&format!("disk/regtest/blocks/{name}")), link).unwrap();
     }
-    let verify = "verify --datadir node --progress none --validation assumevalid";
+    let verify = "verify --datadir node --progress none --assumevalid default";
     desk.apus(verify).succeeds().says(&["All that the node believes is true"]);
     // What a link leads to is missing: it is no node without files, and no key is no empty key.
     for name in ["blk00000.dat", "xor.dat"] {

@@ -76,7 +76,7 @@ fn clear(desk: &Desk) {
 fn a_data_directory_that_was_killed_on_its_way() {
     let lived = Lived::new(60, &["-fastprune"]);
     let desk = &lived.desk;
-    let line = format!("{} --checkpoint-seconds 0", sync("--validation full", "datadir:new"));
+    let line = format!("{} --checkpoint-seconds 0", sync("--assumevalid 0", "datadir:new"));
     // Starts go on from one another, so that kills come at its end all the same.
     let mut most = duration(desk, &line) / 3;
     desk.remove("new");
@@ -112,7 +112,7 @@ fn a_data_directory_that_was_killed_at_its_end() {
         ("new", true),
         ("report.json", false),
     ] {
-        let way = if pruned { "--prune" } else { "--validation full" };
+        let way = if pruned { "--prune" } else { "--assumevalid 0" };
         let line = format!("{} --report report.json", sync(way, "datadir:new"));
         let mut run = desk.start(&line);
         run.until(|| desk.has(moment));
@@ -135,7 +135,7 @@ fn a_data_directory_that_was_killed_at_its_end() {
 #[test]
 fn a_reindex_that_was_killed_on_its_way() {
     for (seed, most_kills, way) in
-        [(62, 8, "--validation full"), (63, 16, "--hints snapshot:node.dat --segment-bytes 1")]
+        [(62, 8, "--assumevalid 0"), (63, 16, "--hints snapshot:node.dat --segment-bytes 1")]
     {
         let lived = Lived::new(seed, &["-blocksxor=0"]);
         let desk = &lived.desk;

@@ -118,7 +118,7 @@ fn key_of(hash: BlockHash) -> Vec<u8> {
 
 /// Expects this kind alone, these words, and that the remedy has those.
 fn expect(desk: &Desk, kind: &str, words: &str, remedy: &str) {
-    let found = verify(desk, "--validation assumevalid");
+    let found = verify(desk, "--assumevalid default");
     assert_eq!(found.keys().collect::<Vec<_>>(), [kind], "{words}: {found:?}");
     let finding = &found[kind];
     assert!(finding["what"].as_str().unwrap().contains(words), "{words}: {finding}");
@@ -130,7 +130,7 @@ fn expect(desk: &Desk, kind: &str, words: &str, remedy: &str) {
 fn lies_about_files_are_found() {
     let lived = Lived::new(120, &["-fastprune"]);
     let (desk, index) = (&lived.desk, Index::of(&lived.desk));
-    assert!(verify(desk, "--validation assumevalid").is_empty());
+    assert!(verify(desk, "--assumevalid default").is_empty());
     let last = entries(&index.folder)[&b"l"[..]].clone();
     assert!(last[0] > 0, "several files");
     let kind = "file_record";
@@ -162,13 +162,13 @@ fn lies_about_files_are_found() {
     index.restore();
     // A node reads past a number that is too low, and past none at all as past 0.
     index.put(b"l", Some(&[0, 0, 0, 0]));
-    assert!(verify(desk, "--validation assumevalid").is_empty());
+    assert!(verify(desk, "--assumevalid default").is_empty());
     index.restore();
     index.put(b"l", Some(&[last[0] + 9, 0, 0, 0]));
     expect(desk, kind, "has no record of it", "-reindex");
     index.restore();
     index.put(b"l", None);
-    assert!(verify(desk, "--validation assumevalid").is_empty());
+    assert!(verify(desk, "--assumevalid default").is_empty());
     // But for a record beyond a gap.
     index.put(&[b'f', last[0] + 9, 0, 0, 0], Some(&[0; 7]));
     expect(desk, kind, "and the index has one of file", "-reindex");
@@ -176,7 +176,7 @@ fn lies_about_files_are_found() {
     index.put(b"F\x10prunedblockfiles", Some(b"1"));
     expect(desk, "index_flag", "has removed block files", "-prune");
     index.restore();
-    assert!(verify(desk, "--validation assumevalid").is_empty());
+    assert!(verify(desk, "--assumevalid default").is_empty());
 }
 
 /// A node appends where the record of its file says that blocks end.
@@ -188,7 +188,7 @@ fn a_node_writes_over_blocks_beyond_a_size_that_is_too_small() {
     let node = Bitcoind::start_in(&lived.desk.path("node"), CHAIN, &["-checkblocks=1"]).unwrap();
     node.mine(3);
     node.stop();
-    let found = verify(&lived.desk, "--validation assumevalid");
+    let found = verify(&lived.desk, "--assumevalid default");
     assert!(found.contains_key("block_damaged"), "{found:?}");
 }
 
@@ -227,7 +227,7 @@ fn lies_about_blocks_are_found() {
     ];
     for (kind, words, hash, change) in changes {
         index.change(hash, change);
-        let found = verify(desk, "--validation assumevalid");
+        let found = verify(desk, "--assumevalid default");
         let what = found.get(kind).and_then(|it| it["what"].as_str()).unwrap_or_default();
         assert!(what.contains(words), "{words}: {found:?}");
         index.restore();
@@ -244,10 +244,10 @@ fn lies_about_blocks_are_found() {
     let (one, other) = (places(20), places(21));
     index.change(hash(20), |entry| entry.places = vec![other[0], other[1], one[2]]);
     index.change(hash(21), |entry| entry.places = vec![one[0], one[1], other[2]]);
-    let found = verify(desk, "--validation assumevalid");
+    let found = verify(desk, "--assumevalid default");
     assert!(found.contains_key("block_damaged"), "{found:?}");
     index.restore();
-    assert!(verify(desk, "--validation assumevalid").is_empty());
+    assert!(verify(desk, "--assumevalid default").is_empty());
 }
 
 /// Marks on branches that the node left.
@@ -286,7 +286,7 @@ fn lies_about_blocks_beside_the_chain_are_found() {
     });
     expect(desk, "index_status", "a place of undo data, and none of the block", "-reindex");
     index.restore();
-    assert!(verify(desk, "--validation assumevalid").is_empty());
+    assert!(verify(desk, "--assumevalid default").is_empty());
 }
 
 /// A node shuns a valid chain, as after a change of its program. It says so, and how it is mended: with undo data and
@@ -329,7 +329,7 @@ fn a_mark_on_the_best_chain_is_named_with_its_cure() {
     node.reconsider_block(shunned);
     assert_eq!(node.txoutset_info(), lived.set);
     node.stop();
-    assert!(verify(desk, "--validation assumevalid").is_empty());
+    assert!(verify(desk, "--assumevalid default").is_empty());
 }
 
 /// A node that refused an invalid block is right: with blocks above it, and where it came alone.

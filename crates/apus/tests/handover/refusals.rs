@@ -67,7 +67,7 @@ fn a_running_node_is_left_alone() {
     // The node's log goes on, and nothing of its own is written meanwhile.
     node.txoutset_info();
     let before = tree(&lived.desk.path(CHAINSTATE));
-    for way in ["", "--hints msb.hints", "--validation full --replace"] {
+    for way in ["", "--hints msb.hints", "--assumevalid 0 --replace"] {
         lived.desk.start(&format!("{REINDEX} {way}")).wait().fails(1, &in_use);
     }
     lived.desk.start(&format!("{SYNC} --replace")).wait().fails(1, &in_use);
@@ -133,7 +133,7 @@ fn coins_that_are_there_stay_without_the_word_for_it() {
     for (place, aside) in &hidden {
         fs::rename(place, aside).unwrap();
     }
-    let said = ["Bitcoin Core would check it", "--assume-hinted-valid"];
+    let said = ["Bitcoin Core would check it", "--assumevalid hints"];
     let line = format!("{SYNC} --replace --hints msb.hints");
     lived.desk.start_as_typed(&line).wait().fails(1, &said);
     for (place, aside) in &hidden {

@@ -93,7 +93,7 @@ fn a_node_that_was_killed_before_it_wrote_anything() {
 
 #[test]
 fn a_node_that_shuns_its_tip() {
-    for (seed, way) in [(28, ""), (29, "--validation full --par 1")] {
+    for (seed, way) in [(28, ""), (29, "--assumevalid 0 --par 1")] {
         let (lived, node) = Lived::running(seed, &[]);
         let shunned = lived.below_tip(4);
         node.invalidate_block(shunned);
@@ -128,7 +128,7 @@ fn hints_beyond_the_connected_blocks() {
 /// it has connected.
 #[test]
 fn a_node_with_better_blocks_that_it_has_not_connected() {
-    for (seed, way) in [(31, ""), (32, "--validation full --par 1")] {
+    for (seed, way) in [(31, ""), (32, "--assumevalid 0 --par 1")] {
         let lived = Lived::new(seed, &[]);
         let datadir = lived.desk.path("node");
         let mut process = Command::new(find())

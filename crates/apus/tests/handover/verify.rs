@@ -438,7 +438,7 @@ fn a_block_that_the_node_assumed_valid_is_found_invalid() {
     );
     assert!(finding["what"].as_str().unwrap().contains("script-verify-flag-failed"), "{finding}");
     // On the node's own terms it is right.
-    assert!(verify(&desk, &format!("--validation assumevalid --assumevalid {tip}")).is_empty());
+    assert!(verify(&desk, &format!("--assumevalid {tip}")).is_empty());
     let report = desk.json("report.json");
     assert!(report["proof"]["assumed_script_blocks"].as_u64().unwrap() > 111);
 }
@@ -530,7 +530,7 @@ fn what_cannot_be_is_said_before_anything_is_written() {
     fs::create_dir_all(desk.path("set/set")).unwrap();
     let before = files(&desk.path(""));
     for (options, said) in [
-        ("--assumevalid 0", "--validation assumevalid"),
+        ("--assumevalid hints", "which are not given"),
         ("--workdir node/regtest/work", "where nothing is written"),
         ("--workdir mine", "letter.txt"),
         ("--workdir coins", "coins.dat, which is no file of a verification"),
@@ -549,7 +549,7 @@ fn what_cannot_be_is_said_before_anything_is_written() {
 fn a_snapshot_is_verified_by_every_rule() {
     let lived = Lived::new(110, &[]);
     let line = "snapshot verify node.dat --chain regtest --blocksdir node/regtest/blocks \
-                --validation full --report report.json";
+                --assumevalid 0 --report report.json";
     let verify = || lived.desk.start_as_typed(line).wait();
     for (engine, aggregate) in [("swiftsync", json!("coins")), ("mergesync", Value::Null)] {
         let said = verify().succeeds();

@@ -26,7 +26,7 @@ fn a_run_that_ended_shows_its_report_until_ctrl_c() {
         "hints",
         "coins",
         "chain of 4521 blocks in 1 file",
-        "--assume-hinted-valid",
+        "--assumevalid hints",
     ] {
         assert!(text.contains(said), "{said:?} is not shown: {text}");
     }

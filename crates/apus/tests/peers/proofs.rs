@@ -68,7 +68,7 @@ impl World {
     /// The whole run ends with the roots that another engine computes from the blocks alone.
     #[track_caller]
     fn expect_valid(&self, ports: &[u16], more: &str) -> Ended {
-        let out = "--validation full --out utreexo:roots --report report.json";
+        let out = "--assumevalid 0 --out utreexo:roots --report report.json";
         let said = self.run(ports, &format!("{out} {more}")).succeeds();
         if !self.desk.has("expected") {
             let other = "sync --chain regtest --blocksdir blocks --engine mergesync";
@@ -163,7 +163,7 @@ fn a_bridge_that_is_killed() {
         Fate::Passes
     });
     let peer = format!("127.0.0.1:{}", relay.port());
-    let out = format!("--validation full --out utreexo:roots --report report.json {EACH}");
+    let out = format!("--assumevalid 0 --out utreexo:roots --report report.json {EACH}");
     let said = world.run(&[relay.port()], &format!("{out} --v2transport 0"));
     said.fails(3, &[&peer, "6 attempts", "the same command goes on from there"]);
     let kept = world.kept();

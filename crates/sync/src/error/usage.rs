@@ -186,7 +186,7 @@ impl fmt::Display for NotAnchored {
             write!(f, "--assumevalid {hash}, if you know that this block is valid; ")?;
         }
         f.write_str(
-            "or --assume-hinted-valid, if you know where the hints are from and take the blocks for \
+            "or --assumevalid hints, if you know where the hints are from and take the blocks for \
              valid yourself",
         )
     }

@@ -189,7 +189,6 @@ impl<'b> Bench<'b> {
             ("--chain", "regtest".to_owned()),
             ("--engine", engine.name().to_owned()),
             ("--blocksdir", shown(chain.join("blocks"))),
-            ("--validation", if self.asked.full { "full" } else { "assumevalid" }.to_owned()),
             ("--par", threads.to_string()),
             ("--dbcache", self.asked.dbcache.to_string()),
             ("--out", "null".to_owned()),
@@ -197,11 +196,16 @@ impl<'b> Bench<'b> {
             ("--report", shown(self.report())),
             ("--progress", "none".to_owned()),
         ];
+        let hash = &self.manifest.assumevalid_hash;
+        let assumed = match engine {
+            _ if self.asked.full => "0",
+            Engine::Swiftsync => "hints",
+            _ => hash,
+        };
+        pairs.push(("--assumevalid", assumed.to_owned()));
         if engine == Engine::Swiftsync {
             let hints = height.map(|height| self.hints(height));
             pairs.push(("--hints", shown(hints.unwrap_or_else(|| chain.join("chain.hints")))));
-        } else if !self.asked.full {
-            pairs.push(("--assumevalid", self.manifest.assumevalid_hash.clone()));
         }
         if engine == Engine::Utreexo {
             pairs.push(("--proofs", shown(self.scratch.join("proofs"))));
@@ -209,9 +213,7 @@ impl<'b> Bench<'b> {
         let bytes = self.asked.segment_bytes;
         pairs.extend(bytes.map(|bytes| ("--segment-bytes", bytes.to_string())));
         pairs.extend(height.map(|height| ("--stopatheight", height.to_string())));
-        let assumes = (engine == Engine::Swiftsync).then(|| "--assume-hinted-valid".to_owned());
-        let words = pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
-        words.chain(assumes).collect()
+        pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
     }
 
     /// Hints of the set after a block, made once.

@@ -33,7 +33,7 @@ Examples:
   A chain of 1.1 GB, and what Apus makes of it:
     apus-bench chain make --blocks 620 --seed 1 --out chain
     apus sync --chain regtest --blocksdir chain/blocks \\
-         --hints chain/chain.hints --assume-hinted-valid
+         --hints chain/chain.hints --assumevalid hints
 
   The same for Bitcoin Core, with all scripts checked; `apus-bench chain info
   chain` tells which block to give to -assumevalid instead of 0:

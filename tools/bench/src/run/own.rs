@@ -89,15 +89,17 @@ impl<'a> Apus<'a> {
             pairs.extend((engine == UTREEXO).then(|| ("--proofs", shown(&self.proofs(chain)))));
             pairs.push(("--engine", judged_by(engine).to_owned()));
         }
-        pairs.push(("--validation", validation.word().to_owned()));
-        if *validation == Validation::Assumevalid {
-            // By hints alone the witnesses below it are left alone, as bitcoind leaves them.
-            match &chain.manifest {
-                Some(manifest) => pairs.push(("--assumevalid", manifest.assumevalid_hash.clone())),
-                None if subject.sees_coins() => return None,
-                None => {}
-            }
-        }
+        // By hints alone the witnesses below it are left alone, as bitcoind leaves them.
+        let block = match (validation, &chain.manifest) {
+            (Validation::Full, _) => "0",
+            (Validation::Assumevalid, Some(manifest)) => &manifest.assumevalid_hash,
+            (Validation::Assumevalid, None) if subject.sees_coins() => return None,
+            (Validation::Assumevalid, None) => "default",
+        };
+        // It is measured how fast blocks are taken, not whether those that hints cover are valid.
+        let hinted = !subject.of_node() && !connects(engine);
+        let assumed = if hinted { format!("hints,{block}") } else { block.to_owned() };
+        pairs.push(("--assumevalid", assumed));
         // Where undo data are, these sums are taken.
         let aggregate = aggregate.as_ref().filter(|_| !subject.of_node());
         pairs.extend(aggregate.map(|aggregate| ("--aggregate", aggregate.clone())));
@@ -108,13 +110,12 @@ impl<'a> Apus<'a> {
             ("--report", shown(&self.report())),
             ("--progress", "none".to_owned()),
         ]);
-        let assumes = !subject.of_node() && !connects(engine);
         let command: &[&str] = match engine.as_str() {
             VERIFY => &[VERIFY],
             PROVE => &["utreexo", PROVE],
             _ => &["sync"],
         };
-        Some(line(command, pairs, assumes))
+        Some(line(command, pairs))
     }
 
     /// Where proofs of a chain lie that were made before.
@@ -191,8 +192,9 @@ impl<'a> Apus<'a> {
             ("--workdir", self.folder().join(WORK).display().to_string()),
             ("--report", self.report().display().to_string()),
             ("--progress", "none".to_owned()),
+            ("--assumevalid", "hints".to_owned()),
         ]);
-        line(&["sync"], pairs, true)
+        line(&["sync"], pairs)
     }
 
     /// Where a run leaves its report.
@@ -250,13 +252,11 @@ const PROVED: &str = "proved";
 /// Name of the folder for progress.
 const WORK: &str = "apus.work";
 
-/// A line of a command with these options. Where a run `assumes` what hints cover, it is measured how fast
-/// blocks are taken, not whether they are valid.
-fn line(command: &[&str], pairs: Vec<(&str, String)>, assumes: bool) -> Vec<String> {
-    let flag = assumes.then_some("--assume-hinted-valid");
+/// A line of a command with these options.
+fn line(command: &[&str], pairs: Vec<(&str, String)>) -> Vec<String> {
     let options = pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
     let command = command.iter().map(|word| (*word).to_owned());
-    command.chain(options).chain(flag.map(str::to_owned)).collect()
+    command.chain(options).collect()
 }
 
 /// Removes a file if it is there.
@@ -297,19 +297,17 @@ mod tests {
 
     #[test]
     fn an_engine_is_given_what_it_takes() {
-        let around = |own: &str, par: u32, more: &str| {
+        let around = |own: &str, par: u32| {
             Some(format!(
                 "sync --chain regtest --blocksdir blocks {own} --par {par} --dbcache 450 --out null \
-                 --workdir s/apus.work --report s/report.json --progress none{more}"
+                 --workdir s/apus.work --report s/report.json --progress none"
             ))
         };
         assert_eq!(
             arguments(&apus("sha256", 1)),
             around(
-                "--hints chain.hints --engine swiftsync --validation assumevalid --assumevalid cd \
-                 --aggregate sha256",
-                1,
-                " --assume-hinted-valid"
+                "--hints chain.hints --engine swiftsync --assumevalid hints,cd --aggregate sha256",
+                1
             )
         );
         let mut of_snapshot = apus("sha256", 1);
@@ -319,23 +317,19 @@ mod tests {
         assert_eq!(
             arguments(&of_snapshot),
             around(
-                "--hints snapshot:s/snapshot-small-ab.dat --engine swiftsync --validation assumevalid --assumevalid cd \
+                "--hints snapshot:s/snapshot-small-ab.dat --engine swiftsync --assumevalid hints,cd \
                  --aggregate sha256",
-                1,
-                " --assume-hinted-valid"
+                1
             )
         );
         assert_eq!(
             arguments(&utxo(Validation::Assumevalid)),
-            around("--engine utxo --validation assumevalid --assumevalid cd", 2, "")
+            around("--engine utxo --assumevalid cd", 2)
         );
-        assert_eq!(
-            arguments(&utxo(Validation::Full)),
-            around("--engine utxo --validation full", 2, "")
-        );
+        assert_eq!(arguments(&utxo(Validation::Full)), around("--engine utxo --assumevalid 0", 2));
         let of_node = |own: &str, rest: &str| {
             Some(format!(
-                "{own} --validation assumevalid --assumevalid cd --par 2 --dbcache 450{rest} --workdir \
+                "{own} --assumevalid cd --par 2 --dbcache 450{rest} --workdir \
                  s/apus.work --report s/report.json --progress none"
             ))
         };
@@ -355,9 +349,8 @@ mod tests {
         if let Subject::Apus { engine, .. } = &mut by_proofs {
             *engine = UTREEXO.to_owned();
         }
-        let own =
-            "--proofs s/proofs-small-ab --engine utreexo --validation assumevalid --assumevalid cd";
-        assert_eq!(arguments(&by_proofs), around(own, 2, ""));
+        let own = "--proofs s/proofs-small-ab --engine utreexo --assumevalid cd";
+        assert_eq!(arguments(&by_proofs), around(own, 2));
         let mut with_coins = roots();
         if let Subject::Apus { output, .. } = &mut with_coins {
             *output = CHAINSTATE.to_owned();

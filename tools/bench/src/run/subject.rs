@@ -19,7 +19,7 @@ pub enum Validation {
 }
 
 impl Validation {
-    /// As `apus sync --validation` takes it.
+    /// Its name in records.
     pub fn word(self) -> &'static str {
         match self {
             Self::Assumevalid => "assumevalid",
@@ -36,7 +36,7 @@ pub enum Subject {
     Apus {
         /// `--engine`.
         engine: String,
-        /// `--validation`.
+        /// `--assumevalid`: the chain's block, or 0.
         validation: Validation,
         /// `--aggregate`; none where the engine needs no proof.
         aggregate: Option<String>,

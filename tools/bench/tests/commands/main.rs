@@ -108,7 +108,7 @@ fn a_floor_counts_what_a_run_counts() {
     for fixture in [MAIN, REGTEST] {
         let desk = Desk::with(fixture);
         let chain = format!("--chain {} --blocksdir blocks", fixture.chain);
-        let sync = format!("sync {chain} --hints msb.hints --assume-hinted-valid");
+        let sync = format!("sync {chain} --hints msb.hints --assumevalid hints");
         apus(&desk, &format!("{sync} --report report.json"));
         let line = format!("floor {chain} --hints msb.hints --span-ms 1 --json floor.json");
         desk.apus(&line).succeeds().says(&["SHA-256 compressions", "merkle trees", "summed up"]);

@@ -55,7 +55,7 @@ impl Screen for vt100::Parser {
 struct Desk<'a> {
     screen: &'a mut dyn Screen,
     master: OwnedFd,
-    bar: Bar,
+    bar: ProgressBar,
 }
 
 impl<'a> Desk<'a> {
@@ -66,7 +66,7 @@ impl<'a> Desk<'a> {
         let name = ptsname(&master, Vec::new()).unwrap();
         let name = std::ffi::OsStr::from_bytes(name.to_bytes());
         let open = || OpenOptions::new().read(true).write(true).open(name).unwrap();
-        let bar = Bar::at(Term::read_write_pair(open(), open()));
+        let bar = ProgressBar::at(Term::read_write_pair(open(), open()));
         let mut desk = Self { screen, master, bar };
         desk.resize(ROWS, 100);
         desk

@@ -1,5 +1,4 @@
-use super::*;
-use crate::submit::in_memory;
+use crate::submit::{in_memory, *};
 use apus_chain::{Network, Params};
 use apus_testkit::chain::{BlockPlan, ChainBuilder};
 use bitcoin::Block;
@@ -98,7 +97,7 @@ fn bytes_that_are_no_text_are_answered_too() {
 }
 
 /// Output that breaks after some bytes.
-struct Broken(usize, ErrorKind);
+struct Broken(usize, io::ErrorKind);
 
 impl Write for Broken {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -118,7 +117,7 @@ impl Write for Broken {
 
 #[test]
 fn a_reader_that_has_gone_is_no_failure_and_a_full_disk_is() {
-    for (kind, fine) in [(ErrorKind::BrokenPipe, true), (ErrorKind::StorageFull, false)] {
+    for (kind, fine) in [(io::ErrorKind::BrokenPipe, true), (io::ErrorKind::StorageFull, false)] {
         for room in [0, 100, 200] {
             let Ok(manager) = in_memory(Params::of(Network::Regtest), None) else { panic!() };
             let input = "{\"setmocktime\": 1}\n".repeat(5);

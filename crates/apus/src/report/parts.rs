@@ -1,7 +1,10 @@
-//! [`Cluster`]: the machines that took part in a run, in a report, and what more of them would gain.
+//! Parts of a report: machines that took part ([`Cluster`]), the Utreexo forest ([`ForestReport`]), proofs ([`ProofsReport`]),
+//! files ([`WrittenFile`]).
 
+use crate::args::SinkArg;
 use crate::report::{PhaseReport, bytes, grouped};
-use apus_sync::{Phase, Workers};
+use apus_sync::{Phase, ProofsMade, Workers};
+use apus_utreexo::Roots;
 use serde::Serialize;
 use std::fmt;
 
@@ -101,6 +104,125 @@ impl fmt::Display for Cluster {
             f,
             "{:<18} {times} (Amdahl's law on the line above, not measured)",
             "projected, threads"
+        )
+    }
+}
+
+/// What there is to say of the Utreexo forest at the stop block.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct ForestReport {
+    /// How many leaves there have ever been.
+    pub(crate) leaves: u64,
+    /// Highest tree first, in the order of their bytes; zeros where all leaves of the tree are deleted.
+    pub(crate) roots: Vec<String>,
+}
+
+impl ForestReport {
+    pub(super) fn of(roots: &Roots) -> Self {
+        Self {
+            leaves: roots.leaves(),
+            roots: roots.hashes().iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+impl fmt::Display for ForestReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:<18} {}", "utreexo leaves", grouped(self.leaves))?;
+        let names = ["utreexo roots"].into_iter().chain(std::iter::repeat(""));
+        names.zip(&self.roots).try_for_each(|(name, root)| writeln!(f, "{name:<18} {root}"))
+    }
+}
+
+/// What there is to say of proofs that were made.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct ProofsReport {
+    /// The first block whose proof this start made.
+    pub(crate) from: u32,
+    /// Files that it wrote.
+    pub(crate) files: u64,
+    /// Blocks in them.
+    pub(crate) blocks: u64,
+    /// Coins that are proved.
+    pub(crate) coins: u64,
+    /// Hashes that this took.
+    pub(crate) hashes: u64,
+    pub(crate) proof_bytes: u64,
+    pub(crate) leaf_data_bytes: u64,
+    pub(crate) file_bytes: u64,
+}
+
+impl ProofsReport {
+    pub(super) fn of(made: &ProofsMade) -> Self {
+        let totals = &made.totals;
+        Self {
+            from: made.from,
+            files: totals.files,
+            blocks: totals.blocks,
+            coins: totals.targets,
+            hashes: totals.hashes,
+            proof_bytes: totals.proof_bytes,
+            leaf_data_bytes: totals.leaf_bytes,
+            file_bytes: totals.file_bytes,
+        }
+    }
+}
+
+impl fmt::Display for ProofsReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (blocks, from, files) = (grouped(self.blocks), self.from, grouped(self.files));
+        let coins = format!("{}, by {} hashes", grouped(self.coins), grouped(self.hashes));
+        for (name, value) in [
+            ("proofs", format!("of {blocks} blocks from {from} on, in {files} files")),
+            ("coins proved", coins),
+            ("bytes of proofs", bytes(self.proof_bytes)),
+            ("of leaf data", bytes(self.leaf_data_bytes)),
+        ] {
+            writeln!(f, "{name:<18} {value}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A file that a run wrote.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct WrittenFile {
+    /// As `--out` has it.
+    pub(crate) kind: &'static str,
+    pub(crate) path: String,
+    /// Its length; null where the system does not tell.
+    pub(crate) bytes: Option<u64>,
+}
+
+impl WrittenFile {
+    /// Those among the outputs of a run that succeeded.
+    pub(crate) fn all(outputs: &[SinkArg]) -> Vec<Self> {
+        let file = |output: &SinkArg| {
+            let (kind, path) = match output {
+                SinkArg::Snapshot(path) => ("snapshot", path),
+                SinkArg::Hints(path) => ("hints", path),
+                SinkArg::Utreexo(path) => ("utreexo", path),
+                SinkArg::Chainstate(_) | SinkArg::Datadir(_) | SinkArg::Null => return None,
+            };
+            let bytes = path.metadata().ok().map(|metadata| metadata.len());
+            Some(Self { kind, path: path.display().to_string(), bytes })
+        };
+        outputs.iter().filter_map(file).collect()
+    }
+}
+
+impl fmt::Display for WrittenFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let length = self.bytes.map(|length| format!(" ({})", bytes(length))).unwrap_or_default();
+        write!(
+            f,
+            "Written: {}{length}, {}.",
+            self.path,
+            match self.kind {
+                "snapshot" => "a UTXO snapshot",
+                "hints" => "hints",
+                _ => "the roots of the Utreexo forest",
+            }
         )
     }
 }

@@ -1,0 +1,470 @@
+//! [`run`]: a run from what was asked to its report, whichever command asks for it.
+//!
+//! Before anything runs it says that a disk may become full, where that can be foreseen. An estimate stops no run. Where the
+//! engine knows what its records take at most, it refuses by itself.
+
+use crate::args::{AggregateArg, HintsArg, SinkArg};
+use crate::failure::Failure;
+use crate::files::{
+    MadeFolders, expect_apart, expect_hints, expect_new_folder, expect_outside, expect_writable,
+};
+use crate::machine::{clock, threads, watch_signals};
+use crate::node::expect_first_blocks;
+use crate::options::{expect_interpreter, verifier};
+use crate::peers;
+use crate::places;
+use crate::places::{bytes_in, expect_places};
+use crate::plan::{BlocksSize, Needs, PlanWay, SetSize, tell_little_room};
+use crate::print;
+use crate::render::{Renderer, RunRecord, Watch};
+use crate::report::{
+    Circumstances, FailedReport, RunReport, WrittenFile, is_failed_report, is_report, leave_failed,
+    write_report,
+};
+use crate::sync::{JobSource, RunJob, writes};
+use crate::watched::lock;
+use crate::workdir::{WorkFolder, default_path};
+use apus_chain::{BlockHash, Params};
+use apus_datadir::{BlockFiles, chain_folder};
+use apus_engine::utxo::forest::{DiskForest, ForestStore};
+use apus_engine::utxo::store::{DiskOptions, DiskStore};
+use apus_engine::utxo::{CoinsStore, StoreError};
+use apus_storage::DirStorage;
+use apus_sync::engines::swiftsync::aggregate::AggregateKind;
+use apus_sync::engines::swiftsync::hints::{BitOrder, HintsOptions};
+use apus_sync::peers::KeptFolder;
+use apus_sync::{
+    BridgeOptions, COINS, ConnectOptions, DatadirBlocks, Engine, Event, FOREST, FolderKind,
+    FolderOutput, HINTS, HintedTask, HintedValidity, HintsInput, KEPT, MemoryParts, MergeSyncTask,
+    Observer, Output, OutputKind, POSITIONS, ProofsInput, ProvenTask, Request, RunEnv, Source,
+    Stop, SyncError, Task, UsageError, Warning, draft_of, parent,
+};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Does a run from start to end, report and clean-up included. One that fails leaves a report, too, unless the command
+/// line itself was at fault.
+pub(crate) fn run(job: &RunJob<'_>) -> Result<RunReport, Failure> {
+    let work_path = work_path(job);
+    let unsure = expect_sensible(job, &output_paths(job.outputs), &work_path)?;
+    let watch = Watch::of(job.run, job.about(), job.expected())?;
+    let shared = Arc::clone(&watch.shared);
+    let mut record = None;
+    let result = run_watched(job, (&work_path, unsure), watch, &mut record);
+    let report = match &result {
+        Ok(report) => serde_json::to_value(report),
+        Err(failure) => {
+            let reached = record.as_ref().map(RunRecord::reached).unwrap_or_default();
+            let report = FailedReport::new(job.chain.name(), failure, reached);
+            leave_failed(job.run.report.as_deref(), &report);
+            serde_json::to_value(report)
+        }
+    };
+    if let Some(record) = &mut record {
+        match &result {
+            Ok(report) => record.note("done", format!("at block {}", report.stop_height).as_str()),
+            Err(failure) => record.note("failed", &failure.message),
+        }
+    }
+    lock(&shared).report = report.ok();
+    result
+}
+
+/// Where progress is kept.
+pub(crate) fn work_path(job: &RunJob<'_>) -> PathBuf {
+    job.run.workdir.clone().unwrap_or_else(|| {
+        let hints = job.hints.map(HintsArg::named);
+        let proofs = job.bridge.map(|proofs| proofs.folder);
+        let first = job.outputs.iter().find_map(SinkArg::path).or(proofs);
+        default_path(job.chain, hints, first)
+    })
+}
+
+fn run_watched(
+    job: &RunJob<'_>,
+    (work_path, unsure): (&Path, Vec<PathBuf>),
+    watch: Watch,
+    ended: &mut Option<RunRecord>,
+) -> Result<RunReport, Failure> {
+    let params = Params::of(job.chain);
+    let now = clock(params)?;
+    let verifier = verifier(params)?;
+    let paths = output_paths(job.outputs);
+    let assume_valid = job.connect.and_then(|args| args.assume.block(params));
+    expect_scripts(job, assume_valid)?;
+    let leave_witnesses = job.connect.map(|args| job.leaves_witnesses(args)).transpose()?;
+    let leave_witnesses = leave_witnesses.unwrap_or_default();
+    let interrupt = watch_signals()?;
+    unpack_hints(job, work_path, &interrupt)?;
+    let folders = folder_outputs(job);
+    let written = job.outputs.iter().filter_map(SinkArg::path).chain(job.run.report.as_deref());
+    let mut made = MadeFolders::around(written.chain([work_path]))?;
+    job.bridge.map_or(Ok(()), |proofs| made.make(proofs.folder))?;
+    let folder = WorkFolder::open(work_path)?;
+    let coins = job.coins.map(|beyond| beyond.place.as_str());
+    folder.begin(coins)?;
+    let outputs: Vec<Output> = paths.into_iter().map(open_output).collect();
+    let peers = match &job.source {
+        JobSource::Peers(args) => {
+            let keep = kept_folder(job, work_path);
+            let peers = peers::start(args, params, job.run, folder.storage(), keep.as_ref());
+            Some(peers.inspect_err(|_| folder.leave())?)
+        }
+        JobSource::Files { .. } => None,
+    };
+    let renderer = Renderer::new(watch, peers.as_ref());
+    warn_of_room(job, work_path, &renderer);
+    for folder in unsure {
+        let folder = folder.display().to_string();
+        renderer.event(Event::Warning(Warning::NamesNotDurable { folder }));
+    }
+    let threads = threads(job.run.par);
+    let memory = match &job.source {
+        JobSource::Files { .. } => MemoryParts::with_files(job.run.dbcache << 20, threads),
+        JobSource::Peers(_) => MemoryParts::with_peers(job.run.dbcache << 20),
+    };
+    let coins_path = work_path.join(COINS);
+    let open_store = || -> Result<Arc<dyn CoinsStore>, StoreError> {
+        if let Some(beyond) = job.coins {
+            return beyond.open(job.chain, memory.answers_bytes());
+        }
+        let options = DiskOptions { cache_bytes: memory.store_bytes, ..DiskOptions::default() };
+        Ok(Arc::new(DiskStore::open(&coins_path, job.chain, options)?))
+    };
+    let connect = job.connect.map(|args| ConnectOptions {
+        assume_valid,
+        leave_witnesses,
+        prevout_threads: args.prevout_threads.into(),
+        cache_bytes: memory.coins_bytes,
+        store: &open_store,
+        beyond: job.coins.map(|beyond| beyond.place.clone()),
+        hints_folder: work_path.join(HINTS),
+        positions: work_path.join(POSITIONS),
+    });
+    let (forest_path, budget) = (work_path.join(FOREST), job.run.dbcache << 20);
+    let open_forest = || -> Result<Arc<dyn ForestStore>, StoreError> {
+        let options = DiskOptions { cache_bytes: memory.store_bytes, ..DiskOptions::default() };
+        Ok(Arc::new(DiskForest::open(&forest_path, job.chain, options)?))
+    };
+    let bridge = job.bridge.map(|proofs| BridgeOptions {
+        storage: Arc::new(DirStorage::new(proofs.folder)),
+        folder: proofs.folder.to_owned(),
+        every: proofs.every,
+        store: &open_forest,
+        // Half as much again is taken by changed pages, and by those of a block at hand.
+        memory_bytes: budget / 3,
+    });
+    // Beside the forest a run has the other half.
+    let memory_bytes = if bridge.is_some() { budget / 2 } else { budget };
+    let request = Request {
+        source: match (&job.source, &peers) {
+            (_, Some(peers)) => Source::Peers(peers),
+            (JobSource::Files { blocksdir, use_index }, _) => {
+                Source::Files { blocksdir: blocksdir.clone(), use_index: *use_index }
+            }
+            (JobSource::Peers(_), None) => return Err(Failure::usage("no peers")),
+        },
+        task: task(job, connect, bridge)?,
+        stop: job.stop,
+        follow: matches!(&job.source, JobSource::Peers(args) if args.follow),
+        outputs: &outputs,
+        folders: &folders,
+        muhash: job.muhash,
+        env: RunEnv {
+            params,
+            threads,
+            memory_bytes,
+            segment_bytes: job.run.segment_bytes,
+            checkpoint_interval: Duration::from_secs(job.run.checkpoint_seconds.into()),
+            now,
+            verifier: verifier.as_deref(),
+            workdir: folder.storage(),
+            is_shared: false,
+            given: None,
+            observer: &renderer,
+            interrupt: &interrupt,
+        },
+    };
+    let outcome = renderer.beside(|| match job.machines {
+        Some(machines) => apus_sync::run_shared(&request, machines),
+        None => apus_sync::run(&request),
+    });
+    drop(request);
+    let record = &*ended.insert(renderer.into_record());
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            let about_hints = error.is_about_hints();
+            let mut failure = folder.give_up(error);
+            if let Some(hints) = job.hints.filter(|_| about_hints) {
+                failure.message = format!("{}: {}", hints.named().display(), failure.message);
+            }
+            return Err(failure);
+        }
+    };
+    let report = RunReport::new(
+        &outcome,
+        Circumstances {
+            network: job.chain,
+            threads,
+            dbcache_mib: job.run.dbcache,
+            wall_seconds: record.wall_seconds,
+            segments_resumed: record.segments_resumed,
+            phases: record.phases.clone(),
+            series: record.series.clone(),
+            warnings: record.warnings.clone(),
+            lasting: record.lasting.clone(),
+            workers: record.workers.clone(),
+            files: WrittenFile::all(job.outputs),
+            peers: peers.as_ref().map(|peers| peers::report(&peers.status())),
+        },
+    );
+    if let Some(path) = &job.run.report {
+        write_report(path, &report).map_err(|failure| folder.keep(failure))?;
+    }
+    apus_sync::complete_folders(&outcome.folders).map_err(|error| folder.keep(error.into()))?;
+    let follows = matches!(&job.source, JobSource::Peers(args) if args.follow);
+    // A data directory has the blocks in it, and nothing is added to one that is complete.
+    let has_blocks = |output: &SinkArg| matches!(output, SinkArg::Datadir(_));
+    if follows && !job.outputs.iter().any(has_blocks) {
+        folder.leave_ended()?;
+        print::aside(format_args!(
+            "progress is kept in {}: {}the same command goes on from block {}",
+            work_path.display(),
+            if writes(job.outputs) { "when what was written has other names, " } else { "" },
+            outcome.stop_height
+        ));
+    } else if let Some(place) = coins {
+        folder.leave_coins(place)?;
+        print::aside(format_args!(
+            "the coins stay at {place}, and what is known of them in {}: once there are more blocks, the same command goes \
+             on from block {}",
+            work_path.display(),
+            outcome.stop_height
+        ));
+    } else {
+        folder.discard()?;
+    }
+    if job.bridge.is_some() {
+        print::aside(format_args!(
+            "the forest stays in {}: a later run with the same --out and --workdir goes on from it",
+            forest_path.display()
+        ));
+    }
+    outcome.folders.iter().for_each(places::tell_aside);
+    Ok(report)
+}
+
+/// Where all scripts are to be run, a build that runs none says so before it asks for headers. With
+/// hints, or an assumed-valid block, it depends on where the chain ends.
+fn expect_scripts(job: &RunJob<'_>, assume_valid: Option<BlockHash>) -> Result<(), Failure> {
+    if job.connect.is_none() || job.hints.is_some() || assume_valid.is_some() {
+        return Ok(());
+    }
+    expect_interpreter()
+}
+
+/// What does the blocks of a job.
+fn task<'a>(
+    job: &RunJob<'_>,
+    connect: Option<ConnectOptions<'a>>,
+    bridge: Option<BridgeOptions<'a>>,
+) -> Result<Task<'a>, Failure> {
+    if let Some(hints) = job.hints {
+        return Ok(Task::Hinted(HintedTask {
+            hints: hints_input(hints, job.hints_order),
+            aggregate: match job.aggregate {
+                AggregateArg::Sha256 => AggregateKind::Sha256,
+                AggregateArg::Muhash => AggregateKind::MuHash,
+                AggregateArg::None => AggregateKind::None,
+            },
+            validity: hinted_validity(job),
+            connect,
+        }));
+    }
+    let connect = connect.ok_or(SyncError::Usage(UsageError::NothingToConnect))?;
+    Ok(match job.engine {
+        None => Task::Unhinted(connect),
+        Some(Engine::Utxo) => Task::InOrder(connect),
+        Some(Engine::MergeSync) => Task::MergeSync(MergeSyncTask { connect, bridge }),
+        Some(Engine::Utreexo) => {
+            let proofs = job.proofs.cloned().ok_or(SyncError::Usage(UsageError::NoProofs))?;
+            Task::Proven(ProvenTask { proofs, assume_valid: connect.assume_valid })
+        }
+    })
+}
+
+/// Commands that say nothing of rules ask whether hints fit blocks, and not whether these are valid.
+fn hinted_validity(job: &RunJob<'_>) -> HintedValidity {
+    match job.connect {
+        None => HintedValidity::NotAsked,
+        // Hints that are themselves the question stand for nothing.
+        Some(_) if job.stop == Stop::AtHints => HintedValidity::Checked,
+        Some(args) if args.assume.hinted() => HintedValidity::Assumed,
+        Some(_) => HintedValidity::Anchored,
+    }
+}
+
+/// Hints that come through a pipe, or are compressed, are unpacked where the run has its progress.
+fn unpack_hints(job: &RunJob<'_>, work_path: &Path, interrupt: &AtomicBool) -> Result<(), Failure> {
+    match job.hints {
+        Some(hints) if !hints.input().is_plain()? => {
+            hints.input().make_plain(work_path, interrupt)?;
+            expect_hints(hints)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn hints_input(hints: &HintsArg, order: Option<BitOrder>) -> HintsInput {
+    match hints {
+        HintsArg::File(input) => {
+            let options = HintsOptions { order, ..HintsOptions::default() };
+            HintsInput::File(input.path().to_owned(), options)
+        }
+        HintsArg::Snapshot(input) => HintsInput::Snapshot(input.path().to_owned()),
+    }
+}
+
+/// Says at once what would otherwise fail hours later. Gives the folders whose names cannot be made durable.
+fn expect_sensible(
+    job: &RunJob<'_>,
+    outputs: &[(OutputKind, PathBuf)],
+    work_path: &Path,
+) -> Result<Vec<PathBuf>, Failure> {
+    // Others are looked at once they are unpacked.
+    if let Some(hints) = job.hints.filter(|hints| hints.input().is_plain().unwrap_or(true)) {
+        expect_hints(hints)?;
+    }
+    if let JobSource::Files { blocksdir, .. } = &job.source {
+        expect_first_blocks(blocksdir)?;
+    }
+    let report = job.run.report.as_deref();
+    let mut paths: Vec<&Path> = job.outputs.iter().filter_map(SinkArg::path).collect();
+    paths.extend(report);
+    let written = paths.clone();
+    if let (Some(proofs), JobSource::Files { blocksdir, .. }) = (job.bridge, &job.source) {
+        expect_apart(&[proofs.folder, &blocksdir.files, work_path])?;
+        paths.push(proofs.folder);
+    }
+    paths.push(work_path);
+    expect_apart(&paths)?;
+    // Files that an earlier start finished before it was killed are not in the way.
+    let resuming = WorkFolder::was_broken_off(work_path);
+    paths.extend(job.hints.map(HintsArg::named));
+    if let Some(ProofsInput::Folder(folder)) = job.proofs {
+        paths.push(folder);
+    }
+    let blocksdir = match &job.source {
+        JobSource::Files { blocksdir, .. } => Some(blocksdir.files.as_path()),
+        JobSource::Peers(_) => None,
+    };
+    paths.extend(blocksdir);
+    let folders = folder_outputs(job);
+    for folder in &folders {
+        if let Some(blocksdir) = blocksdir {
+            expect_apart(&[&folder.path, blocksdir])?;
+        }
+        expect_outside(&folder.path, &paths)?;
+        expect_new_folder(folder, resuming)?;
+    }
+    for (_, path) in outputs {
+        expect_writable(path, |_| resuming)?;
+    }
+    let may_be_there = |path: &Path| is_failed_report(path) || resuming && is_report(path);
+    report.map_or(Ok(()), |path| expect_writable(path, may_be_there))?;
+    expect_places(&written, &folders)
+}
+
+pub(super) fn output_paths(sinks: &[SinkArg]) -> Vec<(OutputKind, PathBuf)> {
+    sinks
+        .iter()
+        .filter_map(|sink| match sink {
+            SinkArg::Snapshot(path) => Some((OutputKind::Snapshot, path.clone())),
+            SinkArg::Hints(path) => Some((OutputKind::Hints, path.clone())),
+            SinkArg::Utreexo(path) => Some((OutputKind::Utreexo, path.clone())),
+            SinkArg::Chainstate(_) | SinkArg::Datadir(_) | SinkArg::Null => None,
+        })
+        .collect()
+}
+
+pub(super) fn folder_outputs(job: &RunJob<'_>) -> Vec<FolderOutput> {
+    let output = |sink: &SinkArg| {
+        let (kind, path, replace) = match sink {
+            SinkArg::Chainstate(path) => (FolderKind::Chainstate, path, job.replace),
+            SinkArg::Datadir(path) if job.keeps_for_datadir() => {
+                (FolderKind::KeptDatadir, path, false)
+            }
+            SinkArg::Datadir(path) => (FolderKind::Datadir(job.kept), path, false),
+            SinkArg::Snapshot(_) | SinkArg::Hints(_) | SinkArg::Utreexo(_) | SinkArg::Null => {
+                return None;
+            }
+        };
+        Some(FolderOutput { kind, path: path.clone(), replace })
+    };
+    job.outputs.iter().filter_map(output).collect()
+}
+
+/// Where blocks from peers are kept: in the data directory that is made around them, or beside the chainstate, as in a
+/// node's folder.
+pub(super) fn kept_folder(job: &RunJob<'_>, work_path: &Path) -> Option<KeptFolder> {
+    let log = work_path.join(KEPT);
+    let datadir = folder_outputs(job).into_iter().find(|it| it.kind == FolderKind::KeptDatadir);
+    if let Some(datadir) = datadir {
+        let folder = chain_folder(&draft_of(&datadir.path), job.chain).join("blocks");
+        return Some(KeptFolder { folder, log, datadir: Some(datadir) });
+    }
+    let chainstate = job.outputs.iter().find_map(|sink| match sink {
+        SinkArg::Chainstate(path) => Some(path),
+        _ => None,
+    });
+    let beside = |path: &PathBuf| parent(path).join("blocks");
+    chainstate.filter(|_| job.keeps_blocks()).map(|path| KeptFolder {
+        folder: beside(path),
+        log,
+        datadir: None,
+    })
+}
+
+pub(super) fn open_output((kind, path): (OutputKind, PathBuf)) -> Output {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Output { kind, storage: Arc::new(DirStorage::new(parent(&path))), name }
+}
+
+/// Warns of each disk that has less free than the run may take. What is wrong with blocks or hints the run
+/// tells by itself.
+pub(super) fn warn_of_room(job: &RunJob<'_>, work_path: &Path, observer: &dyn Observer) {
+    let JobSource::Files { blocksdir, .. } = &job.source else { return };
+    let way = match (job.engine, job.hints) {
+        (_, Some(_)) => PlanWay::Hints,
+        (None | Some(Engine::MergeSync), None) => PlanWay::Joins,
+        (Some(Engine::Utxo), None) if job.coins.is_some() => PlanWay::InOrderOnServers,
+        (Some(Engine::Utxo), None) => PlanWay::InOrder,
+        (Some(Engine::Utreexo), None) => return,
+    };
+    if job.bridge.is_some() || WorkFolder::has_plan(work_path) {
+        return;
+    }
+    let Ok(files) = BlockFiles::open(blocksdir, job.chain.magic()) else { return };
+    let old = job.outputs.iter().find_map(|sink| match sink {
+        SinkArg::Chainstate(path) if path.is_dir() => Some(bytes_in(path)),
+        _ => None,
+    });
+    let set = match job.hints {
+        Some(hints) => SetSize::of_hints(hints, job.chain).unwrap_or_default(),
+        None => SetSize::of_chainstate(old.unwrap_or_default()),
+    };
+    let needs = Needs {
+        blocks: BlocksSize::of_size(files.bytes_total()),
+        way,
+        set,
+        outputs: job.outputs,
+        prune: matches!(job.kept, DatadirBlocks::Last),
+        workdir: work_path,
+        memory_bytes: job.run.dbcache << 20,
+        threads: crate::machine::threads(job.run.par),
+    };
+    let _ = tell_little_room(&needs, &mut |warning| observer.event(Event::Warning(warning)));
+}
