@@ -102,8 +102,7 @@ pub fn needs_blocks(request: &Request<'_>, source: &dyn ChainSource) -> bool {
 
 /// Whether witnesses may be left alone: the run says so, and nothing depends on them.
 pub fn may_leave_witnesses(request: &Request<'_>, source: &dyn ChainSource) -> bool {
-    request.connect().is_some_and(|connect| connect.leave_witnesses)
-        && !needs_blocks(request, source)
+    request.leave_witnesses.is_some() && !needs_blocks(request, source)
 }
 
 /// The last block of this chain whose witnesses are left alone, as the earlier start took it, if that was fewer; 0
@@ -114,7 +113,7 @@ pub fn leave_witnesses(
     earlier: Option<Height>,
 ) -> Height {
     let now = match may_leave_witnesses(request, source) {
-        true => assumed_by(request, source, request.assume_valid()),
+        true => assumed_by(request, source, request.leave_witnesses),
         false => 0,
     };
     let unseen = earlier.map_or(now, |earlier| earlier.min(now));

@@ -214,6 +214,12 @@ pub struct Request<'a> {
     pub source: Source<'a>,
     /// What does them.
     pub task: Task<'a>,
+    /// The block up to which witnesses are left alone, under Core's conditions for scripts that are taken for
+    /// valid ([`BlockChecker::leave_witnesses`]); none where all are checked. They are all the same where blocks
+    /// are handed on or proofs are made.
+    ///
+    /// [`BlockChecker::leave_witnesses`]: apus_chain::BlockChecker::leave_witnesses
+    pub leave_witnesses: Option<BlockHash>,
     /// Where to stop.
     pub stop: Stop,
     /// Whether to stay at the tip until it is interrupted, with peers as the source.
@@ -332,11 +338,6 @@ pub struct ConnectOptions<'a> {
     /// The block up to which scripts are taken for valid, under Core's conditions; none where all
     /// are to be run.
     pub assume_valid: Option<BlockHash>,
-    /// Whether witnesses up to that block are left alone where nothing depends on them
-    /// ([`BlockChecker::leave_witnesses`]). They are all the same where blocks are handed on or proofs are made.
-    ///
-    /// [`BlockChecker::leave_witnesses`]: apus_chain::BlockChecker::leave_witnesses
-    pub leave_witnesses: bool,
     /// Threads that fetch coins; 0 to look them up where they are needed.
     pub prevout_threads: usize,
     /// Memory for coins, and for undo data until it is flushed, in bytes.

@@ -190,7 +190,6 @@ impl Verify<'_> {
         let cache_bytes = MemoryParts::with_files(self.memory_bytes, self.threads).coins_bytes;
         let connect = ConnectOptions {
             assume_valid: self.assume_valid,
-            leave_witnesses: false,
             prevout_threads: PREVOUT_THREADS,
             cache_bytes,
             store,
@@ -211,6 +210,7 @@ impl Verify<'_> {
             source: Source::Files { blocksdir: self.blocks(), use_index: UseIndex::Stated(*base) },
             stop: if matches!(task, Task::Hinted(_)) { Stop::AtHints } else { Stop::AtTip },
             task,
+            leave_witnesses: None,
             follow: false,
             outputs,
             folders: &[],

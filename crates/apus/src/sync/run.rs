@@ -135,7 +135,6 @@ fn run_watched(
     };
     let connect = job.connect.map(|args| ConnectOptions {
         assume_valid,
-        leave_witnesses,
         prevout_threads: args.prevout_threads.into(),
         cache_bytes: memory.coins_bytes,
         store: &open_store,
@@ -167,6 +166,7 @@ fn run_watched(
             (JobSource::Peers(_), None) => return Err(Failure::usage("no peers")),
         },
         task: task(job, connect, bridge)?,
+        leave_witnesses: assume_valid.filter(|_| leave_witnesses),
         stop: job.stop,
         follow: matches!(&job.source, JobSource::Peers(args) if args.follow),
         outputs: &outputs,

@@ -58,6 +58,7 @@ pub(super) fn write(
             validity: HintedValidity::NotAsked,
             connect: None,
         }),
+        leave_witnesses: request.leave_witnesses,
         stop: Stop::AtHints,
         follow: false,
         outputs: &outputs,

@@ -14,7 +14,7 @@ use crate::request::RunEnv;
 use crate::taker::BatchTaker;
 use apus_chain::{BlockHash, OutPoint, Txid, write_compact_size};
 use apus_datadir::chainstate::{
-    ChainstateWriter, CoinSample, LookedUp, ReadBack as DatabaseReadBack, read_back, size_bound,
+    ChainstateSummary, ChainstateWriter, CoinSample, LookedUp, read_back, size_bound,
 };
 use apus_datadir::{Obfuscation, free_bytes};
 use apus_storage::DirStorage;
@@ -151,7 +151,7 @@ impl ReadBack {
         observer: &dyn Observer,
         interrupt: &AtomicBool,
         draw: &mut dyn FnMut(OutPoint, &[u8]),
-    ) -> Result<(DatabaseReadBack, Self), SyncError> {
+    ) -> Result<(ChainstateSummary, Self), SyncError> {
         let mut hashed = HashSink::default();
         let to_look_up = CoinSample::expected_count(coins_total);
         let (mut coins, mut bytes, mut failure) = (0, 0, None);

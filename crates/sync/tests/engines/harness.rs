@@ -294,7 +294,6 @@ impl Job {
         });
         let connect = ConnectOptions {
             assume_valid: self.assume_valid,
-            leave_witnesses: self.leave_witnesses,
             prevout_threads: self.prevout_threads,
             cache_bytes: self.cache_bytes,
             store: open,
@@ -308,6 +307,7 @@ impl Job {
                 use_index: UseIndex::IfPresent,
             },
             task: self.task(connect, bridge),
+            leave_witnesses: self.assume_valid.filter(|_| self.leave_witnesses),
             stop: self.stop,
             follow: false,
             // Without a set there are roots alone.

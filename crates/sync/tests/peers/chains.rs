@@ -172,7 +172,6 @@ impl Run {
             task: {
                 let connect = ConnectOptions {
                     assume_valid: None,
-                    leave_witnesses: false,
                     prevout_threads: 0,
                     cache_bytes: 1 << 24,
                     store: &open,
@@ -186,6 +185,7 @@ impl Run {
                     Some(_) => Task::MergeSync(MergeSyncTask { connect, bridge: None }),
                 }
             },
+            leave_witnesses: None,
             stop: Stop::AtTip,
             follow: self.follow,
             outputs: if self.goes_twice { &outputs } else { &outputs[..1] },

@@ -155,7 +155,6 @@ impl Job<'_> {
         let open = || Ok(Arc::clone(&coins) as Arc<dyn CoinsStore>);
         let connect = self.keep.as_ref().map(|_| ConnectOptions {
             assume_valid: None,
-            leave_witnesses: false,
             prevout_threads: 0,
             cache_bytes: 1 << 24,
             store: &open,
@@ -172,6 +171,7 @@ impl Job<'_> {
                 validity: self.hinted_validity,
                 connect: connect,
             }),
+            leave_witnesses: None,
             stop: Stop::AtHints,
             follow: false,
             outputs: &outputs,

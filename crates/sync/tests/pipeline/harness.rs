@@ -262,6 +262,7 @@ impl Job {
                 validity: HintedValidity::Assumed,
                 connect: None,
             }),
+            leave_witnesses: None,
             stop: self.stop_height.map_or(Stop::AtHints, Stop::At),
             follow: false,
             outputs: &outputs,

@@ -195,7 +195,7 @@ mod tests {
     fn heights_that_were_not_asked_for_are_refused() {
         let other = HeightRange { start: 7, end: 8 };
         let refused = |result: Result<FinishedSegment<Covers>, WireError>| {
-            assert_eq!(result.err(), Some(WireError::OtherJob { what: UNDO }));
+            assert_eq!(result.err(), Some(WireError::OtherJob { what: WHAT }));
         };
         refused(read(written(other, &[vec![1]]), 1));
         refused(SegmentResult::read(written(RANGE, &[vec![1]]), RUN, other, 1));

@@ -73,6 +73,7 @@ fn outcome(chain: &Chain) -> Outcome {
             validity: HintedValidity::Assumed,
             connect: None,
         }),
+        leave_witnesses: None,
         stop: Stop::At(chain.manifest.height),
         follow: false,
         outputs: &[],
