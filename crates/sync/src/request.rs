@@ -144,6 +144,27 @@ pub enum Task<'a> {
     MergeSync(MergeSyncTask<'a>),
     /// All blocks range by range in any order, by proofs of the coins that they spend. No set comes of it.
     Proven(ProvenTask),
+    /// All blocks by an engine from outside.
+    By(&'a dyn ChainEngine),
+}
+
+/// An engine: it turns the blocks of a chain, up to where a request ends, into a verdict on all of them and, if it keeps
+/// one, the UTXO set after the last.
+///
+/// It is handed the chain, and asks it for blocks by height; where they lie and which chain is the best one is settled.
+/// Its progress goes into [`RunEnv::workdir`], so that the same request goes on after a kill, and what it comes to must not
+/// depend on threads, timing or memory. An engine that takes blocks segment by segment in any order is a
+/// [`Pass`](crate::engines::pass::Pass), which the run drives.
+pub trait ChainEngine: Sync {
+    /// Does the blocks.
+    ///
+    /// # Errors
+    /// The lowest block that breaks a rule, whatever is found first; an engine's own errors are [`RunError`]s.
+    fn run<'a>(
+        &self,
+        request: &'a Request<'a>,
+        chain: Arc<dyn ChainSource + 'a>,
+    ) -> Result<Outcome, SyncError>;
 }
 
 /// Blocks under hints.
@@ -280,7 +301,7 @@ impl<'a> Request<'a> {
             Task::Hinted(task) => task.connect.as_ref(),
             Task::Unhinted(connect) | Task::InOrder(connect) => Some(connect),
             Task::MergeSync(task) => Some(&task.connect),
-            Task::Proven(_) => None,
+            Task::Proven(_) | Task::By(_) => None,
         }
     }
 

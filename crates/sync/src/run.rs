@@ -73,6 +73,7 @@ fn compute<'a>(
 ) -> Result<Outcome, SyncError> {
     let task = match &request.task {
         Task::Hinted(task) => task,
+        Task::By(engine) => return engine.run(request, headers(request, None)?),
         Task::Proven(task) => return validate(request, task, &*headers(request, None)?, machines),
         Task::MergeSync(_) => return merge(request, headers(request, None)?, machines),
         Task::InOrder(_) => {
