@@ -1,5 +1,5 @@
 //! [`ProgressBar`]: lines at the end of a terminal that are drawn anew in their place, and their texts: for a
-//! terminal of some width ([`lines`]), and one for logs and files ([`line`]).
+//! terminal of some width ([`lines`]), and one for logs and files ([`line()`]).
 //!
 //! The cursor stands at the beginning of the first of them, and all below it is theirs. So nothing has to be known of
 //! how many rows they take: when a terminal is made narrower, some break its lines into more rows and others cut them

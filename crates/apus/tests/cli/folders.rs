@@ -222,7 +222,7 @@ fn a_reindex_that_cannot_be_is_told_first() {
     );
     let with = |more: &str| format!("{REINDEX} {more}");
     fails_at_once(&desk, &with("--hints msb.hints"), 1, &["chainstate exists", "--replace"]);
-    let both = "--hints msb.hints --assumevalid 0 --replace";
+    let both = "--hints msb.hints --assumevalid 0,hints --replace";
     fails_at_once(&desk, &with(both), 1, &["leave out one of them"]);
     fs::create_dir(desk.path("node/regtest/chainstate_snapshot")).unwrap();
     fails_at_once(&desk, &with("--replace"), 1, &["going on from a snapshot"]);
