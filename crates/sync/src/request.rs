@@ -159,7 +159,7 @@ pub trait ChainEngine: Sync {
     /// Does the blocks.
     ///
     /// # Errors
-    /// The lowest block that breaks a rule, whatever is found first; an engine's own errors are [`RunError`]s.
+    /// The lowest block that breaks a rule, whatever is found first; an engine's own errors are [`RunError`](crate::RunError)s.
     fn run<'a>(
         &self,
         request: &'a Request<'a>,
