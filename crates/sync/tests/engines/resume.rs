@@ -110,7 +110,7 @@ fn stopped_at_any_event() {
             break;
         }
     }
-    assert!(stopped > 10, "{stopped}");
+    assert!(stopped > 3, "{stopped}");
 }
 
 #[test]
