@@ -16,7 +16,7 @@ use apus_sync::engines::swiftsync::{
     Fully, FullyError, JudgeByUndo, SwiftSync, SwiftSyncError, UndoReader, UndoSource, Verdict,
 };
 use apus_testkit::chain::{
-    ChainBuilder, Coin, ScriptKind, Shape, UtxoSet, coins_of, hints, is_unspendable,
+    ChainBuilder, ModelCoin, ScriptKind, Shape, UtxoSet, coins_of, hints, is_unspendable,
 };
 use apus_testkit::effort::rounds;
 use apus_testkit::rng::Rng;
@@ -165,7 +165,7 @@ fn claimed_hints(chain: &Chain) -> Vec<Vec<u32>> {
         for (place, tx) in block.txdata.iter().enumerate() {
             for (name, output) in coins_of(tx) {
                 if !is_unspendable(&output.script_pubkey) && height > 0 {
-                    coins.insert(name, Coin { output, height, coinbase: place == 0 });
+                    coins.insert(name, ModelCoin { output, height, coinbase: place == 0 });
                 }
             }
         }
