@@ -102,7 +102,8 @@ impl BlkError {
     /// The folder of the block files could not be listed.
     pub(crate) fn listing(path: &Path, source: &io::Error) -> Self {
         Self::Open(format!(
-            "cannot list the block files in {}: {source}; give the `blocks` folder of a Bitcoin Core data directory; {}",
+            "cannot list the block files in {}: {source}; give the `blocks` folder of a Bitcoin \
+             Core data directory; {}",
             path.display(),
             to_be_read(source)
         ))
@@ -113,11 +114,13 @@ impl BlkError {
         let name = path.display();
         match (source.kind(), std::fs::read_link(path)) {
             (io::ErrorKind::NotFound, Ok(target)) => Self::Open(format!(
-                "{name} is a link to {}, which is not there: mount the disk that it is on, or restore it",
+                "{name} is a link to {}, which is not there: mount the disk that it is on, or \
+                 restore it",
                 target.display()
             )),
             (io::ErrorKind::NotFound, Err(_)) => Self::Changed(format!(
-                "{name} has vanished since the folder was listed: stop the node, or its pruning, and start again"
+                "{name} has vanished since the folder was listed: stop the node, or its pruning, \
+                 and start again"
             )),
             _ => Self::Open(format!("cannot open {name}: {source}; {}", to_be_read(source))),
         }
@@ -134,8 +137,8 @@ impl BlkError {
     /// A file has no byte before `needed`.
     pub(crate) fn shortened(path: &Path, needed: u64) -> Self {
         Self::Changed(format!(
-            "{} ends before byte {needed}: it was shortened, or the block's place is stale; stop the node that writes \
-             it and start again",
+            "{} ends before byte {needed}: it was shortened, or the block's place is stale; stop \
+             the node that writes it and start again",
             path.display()
         ))
     }

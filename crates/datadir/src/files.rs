@@ -93,7 +93,8 @@ impl BlockFiles {
             let meta = fs::metadata(&path).map_err(|error| BlkError::opening(&path, &error))?;
             if !meta.is_file() {
                 return Err(BlkError::Strange(format!(
-                    "{} is not a regular file: move it away, or restore the block file of that name",
+                    "{} is not a regular file: move it away, or restore the block file of that \
+                     name",
                     path.display()
                 )));
             }
@@ -152,8 +153,9 @@ impl BlockFiles {
     pub(crate) fn file(&self, number: u32, offset: u64) -> Result<&BlockFile, BlkError> {
         self.get(number).ok_or_else(|| {
             BlkError::Changed(format!(
-                "a block should lie in {} at byte {offset}, but that file was not there when the folder was listed: it \
-                 was pruned, or the block's place is stale: start the same command again",
+                "a block should lie in {} at byte {offset}, but that file was not there when the \
+                 folder was listed: it was pruned, or the block's place is stale: start the same \
+                 command again",
                 self.path(number).display()
             ))
         })
@@ -204,8 +206,8 @@ pub(crate) fn read_key(path: &Path) -> Result<Obfuscation, BlkError> {
     };
     key.map(Obfuscation::new).ok_or_else(|| {
         BlkError::Strange(format!(
-            "{} has {length} bytes where Bitcoin Core writes 8: without the key the block files beside it cannot be read; \
-             restore it from the node that wrote them",
+            "{} has {length} bytes where Bitcoin Core writes 8: without the key the block files \
+             beside it cannot be read; restore it from the node that wrote them",
             path.display()
         ))
     })

@@ -79,8 +79,8 @@ impl<'a> BlockReader<'a> {
         if !BLOCK_SIZES.contains(&location.size) {
             let BlockLocation { offset, size, .. } = location;
             return Err(BlkError::Strange(format!(
-                "a block of {size} bytes is claimed in {} at byte {offset}; a block has 80 to 4000000: the place is \
-                 wrong, or the file changed: start the same command again",
+                "a block of {size} bytes is claimed in {} at byte {offset}; a block has 80 to \
+                 4000000: the place is wrong, or the file changed: start the same command again",
                 file.path.display()
             )));
         }

@@ -58,8 +58,8 @@ impl SnapshotHeader {
         let magic = *reader.array().map_err(short)?;
         if magic != MAGIC {
             return Err(SnapshotError::Invalid(format!(
-                "no snapshot: it begins with {magic:02x?} and not with {MAGIC:02x?}; older formats are not read, make a new \
-                 one with dumptxoutset"
+                "no snapshot: it begins with {magic:02x?} and not with {MAGIC:02x?}; older \
+                 formats are not read, make a new one with dumptxoutset"
             )));
         }
         let version = reader.u16().map_err(short)?;
@@ -144,7 +144,8 @@ impl SnapshotError {
     /// A coin that begins at `offset`, after the number of its output, cannot be read.
     fn coin(offset: u64, outpoint: OutPoint, error: CoinError) -> Self {
         Self::Invalid(format!(
-            "bad coin {outpoint}, which begins at byte {offset} of the snapshot: {error} (counted from there)"
+            "bad coin {outpoint}, which begins at byte {offset} of the snapshot: {error} (counted \
+             from there)"
         ))
     }
 
@@ -205,7 +206,8 @@ impl Sequence {
         let limit = self.coins_left.min(OUTPUTS_MAX);
         if count == 0 || count > limit {
             return Err(SnapshotError::Invalid(format!(
-                "the snapshot states {count} coins for transaction {txid} at byte {offset}, where 1 to {limit} can be"
+                "the snapshot states {count} coins for transaction {txid} at byte {offset}, where \
+                 1 to {limit} can be"
             )));
         }
         *self = Self {
@@ -222,8 +224,8 @@ impl Sequence {
     fn check_vout(&self, offset: u64, txid: Txid, vout: u64) -> Result<OutPoint, SnapshotError> {
         if vout >= OUTPUTS_MAX {
             return Err(SnapshotError::Invalid(format!(
-                "output {vout} of transaction {txid} at byte {offset} of the snapshot cannot be: a transaction has at most \
-                 {OUTPUTS_MAX} outputs"
+                "output {vout} of transaction {txid} at byte {offset} of the snapshot cannot be: \
+                 a transaction has at most {OUTPUTS_MAX} outputs"
             )));
         }
         let outpoint = OutPoint { txid, vout: vout as u32 };

@@ -124,7 +124,7 @@ pub(crate) fn no_store(place: &str) -> StoreError {
     )
 }
 
-/// What to do about them.
+/// What to do about an error of TLS.
 pub(crate) const WHOM_TO_TRUST: &str = "the server's certificate has to be of its name, and from one whom this system trusts; \
      SSL_CERT_FILE can name others";
 

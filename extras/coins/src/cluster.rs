@@ -275,8 +275,8 @@ impl ClusterReader {
             if started.elapsed() > self.patience {
                 return Err(io_error(
                     place,
-                    "it is between two blocks: wait for its writer, or have apus sync go on where that \
-                            one was stopped",
+                    "it is between two blocks: wait for its writer, or have apus sync go on where \
+                     that one was stopped",
                 ));
             }
             thread::sleep(LOOK_AGAIN);

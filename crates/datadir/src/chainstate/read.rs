@@ -130,7 +130,8 @@ fn outpoint(dir: &Path, key: &[u8]) -> Result<OutPoint, ChainstateDbError> {
     };
     parse().ok_or_else(|| {
         ChainstateDbError::Invalid(format!(
-            "the chainstate {} has an entry {:02x?}, which is none of Bitcoin Core's; a node would refuse it or overlook it",
+            "the chainstate {} has an entry {:02x?}, which is none of Bitcoin Core's; a node \
+             would refuse it or overlook it",
             dir.display(),
             &key[..key.len().min(40)]
         ))

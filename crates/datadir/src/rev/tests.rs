@@ -1,3 +1,5 @@
+//! Undo data where the index has them, and where a search finds them.
+
 use super::*;
 use crate::tests::{KEY, MAGIC, fixtures};
 use apus_chain::BlockUndo;

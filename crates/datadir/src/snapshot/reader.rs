@@ -117,7 +117,8 @@ impl<R: Read> SnapshotReader<R> {
         let offset = self.offset + (self.end - self.start) as u64;
         let (coins, stated) = (self.coins_read(), self.header.coins);
         SnapshotError::Invalid(format!(
-            "the snapshot ends at byte {offset} after {coins} of {stated} coins: it is cut off, get it again"
+            "the snapshot ends at byte {offset} after {coins} of {stated} coins: it is cut off, \
+             get it again"
         ))
     }
 
