@@ -15,14 +15,8 @@
 //! any fixed moment, and [`Download::tick`] says what to do. It does not look into blocks: the
 //! caller hashes the header, and the consumer checks the rest.
 
-mod judge;
 mod peers;
-#[cfg(test)]
-mod properties;
-mod rates;
 mod schedule;
-#[cfg(test)]
-mod simulation;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -33,8 +27,7 @@ pub use status::{Limit, PeerStatus, Status};
 use crate::PeerId;
 use crate::message::Services;
 use apus_chain::{BlockHash, Height, HeightRange};
-use peers::Peer;
-use rates::Sizes;
+use peers::{Peer, SIZE_MAX, Sizes};
 use std::collections::BTreeMap;
 use window::{Delivery, Key, Window};
 
@@ -170,7 +163,7 @@ pub struct Download {
     changed: bool,
     ticked_at: u64,
     schedule: schedule::Schedule,
-    judge: judge::Judge,
+    judge: schedule::Judge,
 }
 
 impl Download {
@@ -179,7 +172,7 @@ impl Download {
     pub fn new(options: Options) -> Self {
         Self {
             options,
-            window: Window::new(options.bytes_max.max(rates::SIZE_MAX)),
+            window: Window::new(options.bytes_max.max(SIZE_MAX)),
             sizes: Sizes::default(),
             peers: BTreeMap::new(),
             actions: Vec::new(),
@@ -188,7 +181,7 @@ impl Download {
             changed: false,
             ticked_at: 0,
             schedule: schedule::Schedule::default(),
-            judge: judge::Judge::default(),
+            judge: schedule::Judge::default(),
         }
     }
 

@@ -7,10 +7,9 @@
 //!
 //! Invariant: `index` has exactly the entries, `groups` and `sources` count those that no user named.
 
-use super::group::{Group, is_routable};
-use super::{Host, NodeAddress};
+use super::{Group, Host, NodeAddress, is_routable};
 use crate::PeerId;
-use crate::services::Services;
+use crate::message::Services;
 use apus_chain::Network;
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};

@@ -6,7 +6,7 @@
 
 use super::book::Source;
 use super::{AddressBook, Host, NodeAddress};
-use crate::services::Services;
+use crate::message::Services;
 use apus_chain::Network;
 use std::fmt::Write as _;
 use std::net::IpAddr;

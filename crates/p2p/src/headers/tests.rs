@@ -2,6 +2,7 @@
 
 mod hostile;
 mod simulation;
+pub(crate) mod testing;
 
 use super::testing::{NOW, Node, mined, raw_headers, regtest};
 use super::*;

@@ -6,7 +6,7 @@
 //! behind the request, which nodes answer after it. The wish stands from [`Network::want_block`]
 //! until its holder drops it, however often it looks.
 
-use super::mailbox::{Mail, Mailbox};
+use super::blocks::{Mail, Mailbox};
 use super::peer::Outgoing;
 use super::state::State;
 use super::{Network, Next, Shared};

@@ -1,19 +1,22 @@
 //! One peer: the thread that connects and reads, and the one that writes.
+//!
+//! A panic of a thread is a fault of this program. A caller must not wait for what that thread no longer
+//! does, so all of the network ends, and says why to every caller from then on ([`Guard`]).
 
-use super::guard::{Guard, WriterEnd};
-use super::state::Handle;
-use super::{Shared, serve};
+use super::state::{Handle, State};
+use super::{NetworkError, Shared, serve};
 use crate::PeerId;
 use crate::addresses::NodeAddress;
 use crate::message::{Inventory, Message, Services};
 use crate::transport::{
-    BlockBytes, Connection, Dial, MessageReader, MessageWriter, PeerError, accept, connect,
+    BlockBytes, Closer, Connection, Dial, MessageReader, MessageWriter, PeerError, accept, connect,
 };
 use apus_chain::BlockHash;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread;
 use std::time::Duration;
 
 /// A peer that does not reach us within this time is none (Core `DEFAULT_CONNECT_TIMEOUT`: 5 s; Tor
@@ -254,5 +257,45 @@ impl Handle {
     pub(super) fn partial_bytes(&self) -> u64 {
         let whole = self.at_message.load(Ordering::Relaxed);
         self.received.load(Ordering::Relaxed).saturating_sub(whole)
+    }
+}
+
+/// Each thread of the network holds one, in front of all else.
+pub(super) struct Guard<'a>(pub(super) &'a Shared);
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            return;
+        }
+        let thread = thread::current().name().unwrap_or("without a name").to_owned();
+        self.0.ended.store(true, Ordering::Relaxed);
+        self.0.lock().break_down(NetworkError::Panicked { thread });
+        self.0.wake.notify_all();
+        self.0.changed.notify_all();
+    }
+}
+
+/// However the thread that writes to a peer ends: the one that reads learns of it, even where it
+/// waits for answers.
+pub(super) struct WriterEnd {
+    pub(super) closer: Closer,
+    pub(super) turns: Arc<Turns>,
+}
+
+impl Drop for WriterEnd {
+    fn drop(&mut self) {
+        self.closer.close();
+        self.turns.end();
+    }
+}
+
+impl State {
+    /// Nothing will ever come any more.
+    fn break_down(&mut self, error: NetworkError) {
+        // The first reason is the one.
+        let error = self.broken.get_or_insert(error).clone();
+        self.fail(error);
+        self.end();
     }
 }

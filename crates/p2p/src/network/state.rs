@@ -1,13 +1,11 @@
 //! What the network knows, under one lock.
 
+use super::blocks::Mailboxes;
 use super::by_hash::{Fences, Wishes};
-use super::invalid::InvalidBlocks;
-use super::liveness::Liveness;
-use super::mailbox::Mailboxes;
+use super::choice::{InvalidBlocks, Refused};
 use super::peer::{Outgoing, Turns};
-use super::presence::Verdict;
-use super::raw_headers::RawHeaders;
-use super::refused::Refused;
+use super::presence::{Liveness, Verdict};
+use super::serve::RawHeaders;
 use super::{NetworkError, NetworkOptions};
 use crate::PeerId;
 use crate::addresses::{AddressBook, NodeAddress, Reach};

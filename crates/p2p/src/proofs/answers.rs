@@ -1,12 +1,9 @@
 //! [`Answers`]: what peers say to a list of questions, in its order, whatever becomes of connections.
 
-use super::error::of_block;
-use super::link::Link;
-use super::parts::Parts;
-use super::window::{Request, Window, Wrong};
-use super::{ProofPeerError, ProofPeers, Question};
+use super::window::{Parts, Request, Window, Wrong};
+use super::{Link, ProofPeerError, ProofPeers, Question, of_block};
 use crate::message::Message;
-use crate::peer_error::PeerError;
+use crate::transport::PeerError;
 use crate::utreexo::{Proof, ProofRequest, Roots, UtreexoMessage};
 use apus_chain::KnownBlock;
 use std::thread::sleep;

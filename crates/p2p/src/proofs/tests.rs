@@ -1,8 +1,7 @@
 //! What decides, driven by a model of a peer: which answers count, which are missed, and how parts make a proof.
 //! Sockets and the real program are in the tests of `apus`.
 
-use super::parts::Parts;
-use super::window::{Request, Window, Wrong};
+use super::window::{Parts, Request, Window, Wrong};
 use crate::utreexo::{Leaf, LeafScript, Proof, ProofRequest, Roots, UtreexoMessage};
 use apus_chain::{BlockHash, KnownBlock};
 use proptest::prelude::*;

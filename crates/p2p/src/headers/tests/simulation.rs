@@ -2,7 +2,7 @@
 //! chain found is always the best of the honest ones.
 
 use super::*;
-use crate::headers::testing::{mine_on, retargeting};
+use crate::headers::tests::testing::{mine_on, retargeting};
 use apus_testkit::rng::Rng;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -3,8 +3,8 @@
 use super::super::v1::{self, HEADER_BYTES, V1Reader};
 use super::{NETWORK, PATIENCE};
 use crate::addresses::{Host, NodeAddress};
-use crate::deadline::{Deadline, is_timeout};
 use crate::message::{Message, Services, Version, decode, encode};
+use crate::transport::socket::{Deadline, is_timeout};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 

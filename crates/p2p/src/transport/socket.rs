@@ -1,17 +1,223 @@
-//! [`Incoming`]: bytes from a socket, for readers that never wait long.
+//! Bytes to and from a socket, for callers that never wait without a limit, and why a connection ends.
 //!
-//! One system call takes what is there, up to 64 KiB. What is larger than that goes straight into
-//! memory of its own ([`Body`]), which grows with what arrived and not with what was announced.
-//! Each call waits for a *tick* at most and then says so, whatever the peer does.
+//! A socket limits one call alone, so [`send`] and all that read ask a [`Deadline`] for the time left
+//! before each call. [`Incoming`] takes what is there by one system call, up to 64 KiB. What is larger
+//! goes straight into memory of its own ([`Body`]), which grows with what arrived and not with what
+//! was announced. Each call waits for a *tick* at most and then says so, whatever the peer does.
 
-use super::buffers::Buffers;
-use crate::deadline::{Deadline, WAIT_LEAST, WAIT_MAX, is_timeout};
-use crate::peer_error::PeerError;
-use std::io::{self, Read};
-use std::net::TcpStream;
+use super::stream::Buffers;
+use crate::message::{MessageError, Services};
+use apus_chain::Network;
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// What a failed connection says about the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// It broke the protocol: nothing is to be had there.
+    Misbehaved,
+    /// No connection of use came about: no peer is there, or one that lacks what we need.
+    Unreachable,
+    /// It was there and is no more; it may well come back.
+    Gone,
+}
+
+/// Why a connection did not come about or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum PeerError {
+    /// No connection to the address.
+    #[error("cannot connect to {address}: {reason}")]
+    Connect {
+        /// The address as the user would write it.
+        address: String,
+        /// Why not, and what would help where something would.
+        reason: String,
+    },
+    /// The proxy does not connect us.
+    #[error("the proxy {proxy} does not connect us to {address}: {reason}")]
+    Proxy {
+        /// The proxy.
+        proxy: SocketAddr,
+        /// Where we wanted to go.
+        address: String,
+        /// What it answered, or what is wrong with the answer.
+        reason: String,
+    },
+    /// The system reports a failure of the connection.
+    #[error("the connection broke: {0}")]
+    Io(#[source] io::Error),
+    /// The peer took too long.
+    #[error("{during} took longer than {after:?}")]
+    Timeout {
+        /// What was waited for.
+        during: &'static str,
+        /// How long.
+        after: Duration,
+    },
+    /// The peer, or a [`Closer`](crate::transport::Closer), closed the connection.
+    #[error("the peer closed the connection")]
+    Closed,
+    /// The peer hung up on the encrypted transport's handshake without a word, as peers do that
+    /// don't know it. It may answer in plaintext.
+    #[error("the peer closed during the v2 handshake: it may know the v1 transport only")]
+    ClosedDuringV2Handshake,
+    /// Bytes that the protocol does not allow.
+    #[error("the peer broke the protocol: {what}")]
+    Protocol {
+        /// What is wrong with them.
+        what: String,
+    },
+    /// Headers that break a rule.
+    #[error("the peer broke the protocol: {what}")]
+    Headers {
+        /// What is wrong with them.
+        what: String,
+    },
+    /// A message that is longer than any may be. Nothing of it was taken.
+    #[error("the peer broke the protocol: {what} of {bytes} bytes, more than {limit}")]
+    TooLong {
+        /// The message, as far as is known which one it is.
+        what: String,
+        /// Its bytes, as it says itself.
+        bytes: usize,
+        /// The most that are taken.
+        limit: usize,
+    },
+    /// A handshake that leads to no connection.
+    #[error("no agreement with the peer: {what}")]
+    Handshake {
+        /// What stands against it.
+        what: String,
+    },
+    /// The peer is in another network.
+    #[error("the peer speaks for the network {found}, not for {wanted}")]
+    WrongNetwork {
+        /// Its network.
+        found: Network,
+        /// Ours.
+        wanted: Network,
+    },
+    /// The address leads back to this program.
+    #[error("the address leads back to ourselves")]
+    ConnectedToSelf,
+    /// The peer does not offer what is needed.
+    #[error("the peer offers services {offered:#x} and lacks some of {wanted:#x}", offered = .offered.0, wanted = .wanted.0)]
+    MissingServices {
+        /// What it offers.
+        offered: Services,
+        /// What is needed.
+        wanted: Services,
+    },
+}
+
+impl PeerError {
+    /// What this says about the peer.
+    #[must_use]
+    pub const fn kind(&self) -> Fault {
+        match self {
+            Self::Protocol { .. }
+            | Self::Headers { .. }
+            | Self::TooLong { .. }
+            | Self::Handshake { .. }
+            | Self::WrongNetwork { .. } => Fault::Misbehaved,
+            Self::Connect { .. }
+            | Self::Proxy { .. }
+            | Self::ClosedDuringV2Handshake
+            | Self::ConnectedToSelf
+            | Self::MissingServices { .. } => Fault::Unreachable,
+            Self::Io(_) | Self::Timeout { .. } | Self::Closed => Fault::Gone,
+        }
+    }
+
+    pub(crate) fn protocol(what: impl Into<String>) -> Self {
+        Self::Protocol { what: what.into() }
+    }
+}
+
+impl From<MessageError> for PeerError {
+    fn from(error: MessageError) -> Self {
+        let what = error.to_string();
+        match error {
+            MessageError::OfKnots { .. } => Self::Headers { what },
+            _ => Self::Protocol { what },
+        }
+    }
+}
+
+impl From<io::Error> for PeerError {
+    /// That the peer is gone has several names.
+    fn from(error: io::Error) -> Self {
+        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected};
+        match error.kind() {
+            BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected => Self::Closed,
+            _ => Self::Io(error),
+        }
+    }
+}
+
+/// A wait that a socket can still express; zero would be no limit at all.
+pub(crate) const WAIT_LEAST: Duration = Duration::from_millis(1);
+/// No wait is longer than this, so points in time are never out of range.
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(86_400);
+
+/// A point in time by which something has to be done.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deadline {
+    at: Instant,
+    after: Duration,
+    during: &'static str,
+}
+
+impl Deadline {
+    /// `after` from now; `during` is what takes too long if it passes.
+    pub(crate) fn new(after: Duration, during: &'static str) -> Self {
+        let after = after.min(WAIT_MAX);
+        Self { at: Instant::now() + after, after, during }
+    }
+
+    /// The same point in time, for a part that is to be named itself.
+    pub(crate) fn of(self, during: &'static str) -> Self {
+        Self { during, ..self }
+    }
+
+    /// The time left, which is never zero.
+    pub(crate) fn remaining(&self) -> Result<Duration, PeerError> {
+        let left = self.at.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(PeerError::Timeout { during: self.during, after: self.after });
+        }
+        Ok(left.max(WAIT_LEAST))
+    }
+}
+
+/// Whether an error of the socket only means that its time to wait is over.
+pub(crate) fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+/// Sends all parts before the deadline, however few bytes the peer takes at a time.
+pub(crate) fn send(
+    mut stream: &TcpStream,
+    mut parts: &mut [IoSlice<'_>],
+    deadline: &Deadline,
+) -> Result<(), PeerError> {
+    IoSlice::advance_slices(&mut parts, 0);
+    while !parts.is_empty() {
+        stream.set_write_timeout(Some(deadline.remaining()?))?;
+        match stream.write_vectored(parts) {
+            Ok(0) => return Err(PeerError::Closed),
+            Ok(count) => IoSlice::advance_slices(&mut parts, count),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // The deadline says which wait was too long.
+            Err(error) if is_timeout(&error) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
 
 /// Bytes taken by one call where no large message is under way.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -212,6 +418,14 @@ mod tests {
     use super::*;
     use std::io::Write;
     use std::net::{Ipv4Addr, TcpListener};
+
+    #[test]
+    fn a_deadline_passes_and_none_is_too_far() {
+        let deadline = Deadline::new(Duration::ZERO, "nothing");
+        let error = deadline.remaining().unwrap_err();
+        assert_eq!(error.to_string(), "nothing took longer than 0ns");
+        assert!(Deadline::new(Duration::MAX, "everything").remaining().is_ok());
+    }
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
