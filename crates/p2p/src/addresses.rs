@@ -7,7 +7,7 @@ mod book;
 mod file;
 mod seeds;
 
-pub use book::{AddressBook, Reach};
+pub use book::{AddressBook, AddressReach};
 pub use file::{AddressFileError, FILE_BYTES_MAX, Restored};
 pub use seeds::{default_port, dns_seeds, resolve_seeds, seeds_by_name};
 
@@ -168,7 +168,7 @@ fn is_name(text: &str) -> bool {
 
 /// Addresses that one operator gets cheaply together (Core `netgroup.cpp`, `GetGroup`).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Group {
+enum NetGroup {
     /// The first 16 bits of an IPv4 address, or of the one that an IPv6 address carries.
     V4([u8; 2]),
     /// The first 32 bits of an IPv6 address.
@@ -179,7 +179,7 @@ enum Group {
     Name(String),
 }
 
-impl Group {
+impl NetGroup {
     fn of(host: &Host) -> Self {
         match host {
             Host::Ip(ip) => match ip.to_canonical() {
@@ -402,7 +402,7 @@ mod tests {
 
     #[test]
     fn neighbours_are_in_one_group() {
-        let group = |ip| Group::of(&host(ip));
+        let group = |ip| NetGroup::of(&host(ip));
         assert_eq!(group("1.2.3.4"), group("1.2.255.255"));
         assert_ne!(group("1.2.3.4"), group("1.3.3.4"));
         assert_eq!(group("2a00:1450:1::1"), group("2a00:1450:ffff::2"));
@@ -415,17 +415,17 @@ mod tests {
             "::ffff:0:1.2.3.4",
             "2001:0:4136:e378:8000:63bf:fefd:fcfb",
         ] {
-            assert_eq!(group(dressed), Group::V4([1, 2]), "{dressed}");
+            assert_eq!(group(dressed), NetGroup::V4([1, 2]), "{dressed}");
         }
-        assert_eq!(Group::of(&Host::TorV3([0x5f; 32])), Group::Tor(5));
-        assert_ne!(Group::of(&Host::Name("a".into())), Group::of(&Host::Name("b".into())));
+        assert_eq!(NetGroup::of(&Host::TorV3([0x5f; 32])), NetGroup::Tor(5));
+        assert_ne!(NetGroup::of(&Host::Name("a".into())), NetGroup::of(&Host::Name("b".into())));
     }
 
     proptest! {
         #[test]
         fn every_ip_has_a_group_and_a_verdict(bits in any::<u128>(), v4 in any::<u32>()) {
             for host in [Host::Ip(Ipv6Addr::from(bits).into()), Host::Ip(Ipv4Addr::from(v4).into())] {
-                let _ = (Group::of(&host), is_routable(&host));
+                let _ = (NetGroup::of(&host), is_routable(&host));
             }
         }
     }

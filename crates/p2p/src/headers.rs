@@ -1,7 +1,7 @@
 //! [`HeaderSync`]: which chain the peers have.
 //!
 //! Without sockets, clock and threads: it is told what happened and when, and says by
-//! [`Action`]s what to do.
+//! [`HeaderAction`]s what to do.
 //!
 //! Headers go into a [`HeaderTree`], which checks them by all rules. Before that:
 //!
@@ -35,7 +35,7 @@ use apus_chain::{
     BlockHash, Header, HeaderError, HeaderId, HeaderTree, Height, KNOTS_CHAIN, Params, block_work,
 };
 use best_chain::{BestChain, height_of, work_of};
-use candidate::Candidate;
+use candidate::CandidateChain;
 use std::collections::BTreeMap;
 
 /// Most headers of a message, and as many as a peer sends while it has more (Core
@@ -60,7 +60,7 @@ const RECENT_SECONDS: i64 = 24 * 60 * 60;
 
 /// What the caller, which holds the connections, is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub enum HeaderAction {
     /// Send a `getheaders`.
     GetHeaders {
         /// To this peer.
@@ -93,7 +93,7 @@ pub struct Learned {
 
 /// What a peer is to be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Want {
+enum HeaderWant {
     /// Nothing.
     Nothing,
     /// What it has beyond our tip.
@@ -104,12 +104,12 @@ enum Want {
 
 /// A connected peer: constant memory.
 #[derive(Debug)]
-struct Peer {
+struct HeaderPeer {
     /// The header with the most work that its chain is known to have.
     best: HeaderId,
     /// When it was sent a request that it has not answered.
     asked_ms: Option<u64>,
-    want: Want,
+    want: HeaderWant,
     /// It told all that it had, since it connected or was to be asked again.
     caught_up: bool,
     /// It answered at least once.
@@ -124,7 +124,7 @@ struct Peer {
 
 /// The peer that has the run, and by when it has to be done.
 #[derive(Debug, Clone, Copy)]
-struct Run {
+struct HeaderRun {
     peer: PeerId,
     started_ms: u64,
     allowance_ms: u64,
@@ -139,15 +139,15 @@ pub struct HeaderSync {
     best: BestChain,
     /// Time in seconds since 1970 when `now_ms` is 0.
     epoch: i64,
-    peers: BTreeMap<PeerId, Peer>,
-    run: Option<Run>,
-    candidate: Option<Candidate>,
+    peers: BTreeMap<PeerId, HeaderPeer>,
+    run: Option<HeaderRun>,
+    candidate: Option<CandidateChain>,
     candidate_max: Option<usize>,
     /// A run has ended with a chain of enough work.
     ran: bool,
     /// How many runs took too long.
     lapses: u32,
-    actions: Vec<Action>,
+    actions: Vec<HeaderAction>,
     new: Vec<[u8; Header::SIZE]>,
 }
 
@@ -202,10 +202,10 @@ impl HeaderSync {
     /// A handshake was done. `PeerId`s are never used again.
     pub fn peer_connected(&mut self, peer: PeerId, now_ms: u64) {
         let genesis = self.best.ids()[0];
-        let state = Peer {
+        let state = HeaderPeer {
             best: genesis,
             asked_ms: None,
-            want: Want::News,
+            want: HeaderWant::News,
             caught_up: false,
             has_answered: false,
             asked_from: 0,
@@ -227,8 +227,10 @@ impl HeaderSync {
         match self.tree.find(hash) {
             Some(id) => self.peer_has(peer, id),
             None => {
-                if let Some(state) = self.peers.get_mut(&peer).filter(|p| p.want == Want::Nothing) {
-                    state.want = Want::News;
+                if let Some(state) =
+                    self.peers.get_mut(&peer).filter(|p| p.want == HeaderWant::Nothing)
+                {
+                    state.want = HeaderWant::News;
                 }
             }
         }
@@ -240,15 +242,15 @@ impl HeaderSync {
     pub fn refresh(&mut self, now_ms: u64) {
         for peer in self.peers.values_mut() {
             peer.caught_up = false;
-            if peer.want == Want::Nothing {
-                peer.want = Want::News;
+            if peer.want == HeaderWant::Nothing {
+                peer.want = HeaderWant::News;
             }
         }
         self.schedule(now_ms);
     }
 
     /// What is to be done, since the last call: at most one request for each peer.
-    pub fn actions(&mut self) -> Vec<Action> {
+    pub fn actions(&mut self) -> Vec<HeaderAction> {
         std::mem::take(&mut self.actions)
     }
 
@@ -291,7 +293,7 @@ impl HeaderSync {
 
     /// Height of the chain on trial, to show progress; none where there is none.
     pub fn candidate_height(&self) -> Option<Height> {
-        self.candidate.as_ref().map(Candidate::height)
+        self.candidate.as_ref().map(CandidateChain::height)
     }
 
     /// Work that a chain must have for its headers to be taken (Core `net_processing.cpp`,
@@ -335,14 +337,15 @@ impl HeaderSync {
     fn remove(&mut self, peer: PeerId) {
         self.peers.remove(&peer);
         self.run.take_if(|run| run.peer == peer);
-        self.actions
-            .retain(|action| !matches!(action, Action::GetHeaders { peer: of, .. } if *of == peer));
+        self.actions.retain(
+            |action| !matches!(action, HeaderAction::GetHeaders { peer: of, .. } if *of == peer),
+        );
     }
 
     fn disconnect(&mut self, peer: PeerId, why: DisconnectReason) {
         if self.peers.contains_key(&peer) {
             self.remove(peer);
-            self.actions.push(Action::Disconnect { peer, why });
+            self.actions.push(HeaderAction::Disconnect { peer, why });
         }
     }
 }

@@ -8,7 +8,7 @@ mod tests;
 
 pub use codec::{
     ADDRESSES_MAX, HEADERS_MAX, INVENTORY_MAX, LOCATOR_MAX, MessageError, PAYLOAD_BYTES_MAX,
-    PROTOCOL_VERSION, USER_AGENT_BYTES_MAX, decode, encode,
+    PROTOCOL_VERSION, PayloadFlaw, USER_AGENT_BYTES_MAX, decode, encode,
 };
 
 use crate::addresses::NodeAddress;
@@ -48,7 +48,7 @@ impl Inventory {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
     /// The first one of each side.
-    Version(Version),
+    Version(VersionMessage),
     /// The answer to it, which ends the handshake.
     Verack,
     /// The peer understands `addrv2` (BIP-155); between `version` and `verack`.
@@ -90,7 +90,7 @@ pub enum Message {
 
 /// What a peer says of itself (Core `net_processing.cpp`, `PushNodeVersion`).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Version {
+pub struct VersionMessage {
     /// Protocol version.
     pub protocol: u32,
     /// What it offers.
@@ -112,11 +112,11 @@ pub const COMMAND_BYTES: usize = 12;
 
 /// The name of a message: up to 12 printable bytes, filled up with zeros.
 ///
-/// Any 12 bytes may come from a peer. Those that are no name have no [`Command::name`].
+/// Any 12 bytes may come from a peer. Those that are no name have no [`CommandName::name`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Command([u8; COMMAND_BYTES]);
+pub struct CommandName([u8; COMMAND_BYTES]);
 
-impl Command {
+impl CommandName {
     /// What stands for a message whose name is not known, as for an unassigned short id of BIP-324.
     pub const NONE: Self = Self([0; COMMAND_BYTES]);
 
@@ -158,7 +158,7 @@ impl Command {
     }
 }
 
-impl fmt::Display for Command {
+impl fmt::Display for CommandName {
     /// The name; of bytes that are none, what they are, with escapes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(name) = self.name() {
@@ -193,31 +193,5 @@ impl Services {
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn names_are_printable_and_end_with_zeros() {
-        assert_eq!(Command::new("block").name(), Some("block"));
-        assert_eq!(Command::new("twelve bytes").name(), Some("twelve bytes"));
-        assert_eq!(Command::new("twelve bytes more").name(), Some("twelve bytes"));
-        assert_eq!(Command::NONE.name(), None);
-        assert_eq!(Command::from_bytes(*b"block\0\0\0\0\0\0x").name(), None);
-        assert_eq!(Command::from_bytes(*b"bl\x1bck\0\0\0\0\0\0\0").name(), None);
-        assert_eq!(Command::from_bytes(*b"bl\x7fck\0\0\0\0\0\0\0").name(), None);
-    }
-
-    proptest! {
-        #[test]
-        fn no_byte_of_a_name_reaches_a_terminal_raw(bytes: [u8; 12]) {
-            let shown = Command::from_bytes(bytes).to_string();
-            prop_assert!(shown.chars().all(|c| c.is_ascii_graphic() || c == ' '), "{:?}", shown);
-            prop_assert_eq!(Command::from_bytes(bytes).to_bytes(), bytes);
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! [`ProofPeers`]: proofs of blocks, and roots, from bridge nodes of Utreexo, asked for ahead of their turn.
 //!
-//! A caller begins with a list of [`Question`]s and takes the answers in the same order. The [`Answers`] have a
+//! A caller begins with a list of [`Question`]s and takes the answers in the same order. The [`ProofAnswers`] have a
 //! connection of their own meanwhile, on which more than one question is under way, so that a far peer costs no wait
 //! for each. A connection that breaks is made anew, with the same peer or another, and what was not answered is asked
 //! again. What a peer tells is not checked here: the caller has the roots that it has to fit.
@@ -13,11 +13,11 @@ mod answers;
 mod tests;
 mod window;
 
-pub use answers::Answers;
+pub use answers::ProofAnswers;
 
 use crate::addresses::NodeAddress;
 use crate::message::{Message, Services};
-use crate::transport::socket::{Fault, PeerError};
+use crate::transport::socket::{PeerError, PeerFault};
 use crate::transport::{Connection, Dial, connect};
 use crate::utreexo::{BRIDGE, UTREEXO, UTREEXO_ARCHIVE};
 use apus_chain::{BlockHash, KnownBlock};
@@ -55,7 +55,7 @@ pub struct ProofPeers<'a> {
     interrupt: &'a AtomicBool,
     /// Why some of them could not be reached at first.
     absent: Vec<ProofPeerError>,
-    idle: Mutex<Vec<Link>>,
+    idle: Mutex<Vec<BridgeLink>>,
     /// Which peer the next connection is made to, modulo their number.
     next: Mutex<usize>,
 }
@@ -76,7 +76,7 @@ impl<'a> ProofPeers<'a> {
         let (absent, idle, next) = (Vec::new(), Mutex::default(), Mutex::default());
         let mut peers = Self { dial, addresses, patience, interrupt, absent, idle, next };
         for peer in 0..peers.addresses.len() {
-            match Link::open(peer, &peers.addresses[peer], &peers.dial) {
+            match BridgeLink::open(peer, &peers.addresses[peer], &peers.dial) {
                 Ok(link) => peers.give_back(link),
                 Err(error) if error.may_pass() => peers.absent.push(error),
                 Err(error) => return Err(error),
@@ -95,8 +95,11 @@ impl<'a> ProofPeers<'a> {
     }
 
     /// Begins to ask.
-    pub fn ask<'q>(&'q self, questions: impl Iterator<Item = Question> + Send + 'q) -> Answers<'q> {
-        Answers::new(self, Box::new(questions))
+    pub fn ask<'q>(
+        &'q self,
+        questions: impl Iterator<Item = Question> + Send + 'q,
+    ) -> ProofAnswers<'q> {
+        ProofAnswers::new(self, Box::new(questions))
     }
 
     fn is_interrupted(&self) -> bool {
@@ -104,13 +107,13 @@ impl<'a> ProofPeers<'a> {
     }
 
     /// A connection that waits, if there is one to a peer that is not ruled out.
-    fn take(&self, ruled_out: &[bool]) -> Option<Link> {
+    fn take(&self, ruled_out: &[bool]) -> Option<BridgeLink> {
         let mut idle = self.lock_idle();
         let at = idle.iter().position(|link| !ruled_out[link.peer()])?;
         Some(idle.swap_remove(at))
     }
 
-    fn give_back(&self, link: Link) {
+    fn give_back(&self, link: BridgeLink) {
         self.lock_idle().push(link);
     }
 
@@ -129,14 +132,14 @@ impl<'a> ProofPeers<'a> {
     }
 
     /// The list is whole at any moment, also where a thread ended over it.
-    fn lock_idle(&self) -> MutexGuard<'_, Vec<Link>> {
+    fn lock_idle(&self) -> MutexGuard<'_, Vec<BridgeLink>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// See the module.
 #[derive(Debug)]
-struct Link {
+struct BridgeLink {
     peer: usize,
     name: String,
     connection: Connection,
@@ -146,7 +149,7 @@ struct Link {
     at_message: u64,
 }
 
-impl Link {
+impl BridgeLink {
     /// Connects to a peer, which has a place among the others.
     fn open(peer: usize, address: &NodeAddress, dial: &Dial) -> Result<Self, ProofPeerError> {
         let name = address.to_string();
@@ -295,7 +298,7 @@ impl ProofPeerError {
     fn may_pass(&self) -> bool {
         match self {
             Self::Peer { error: PeerError::ConnectedToSelf, .. } => false,
-            Self::Peer { error, .. } => error.kind() != Fault::Misbehaved,
+            Self::Peer { error, .. } => error.kind() != PeerFault::Misbehaved,
             _ => false,
         }
     }

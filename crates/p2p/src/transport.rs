@@ -15,11 +15,11 @@ mod stream;
 mod tests;
 mod v2;
 
-pub use socket::{Fault, PeerError};
-pub use stream::{BlockBytes, Buffers, MessageReader, MessageWriter};
+pub use socket::{PeerError, PeerFault};
+pub use stream::{BlockBuffer, Buffers, MessageReader, MessageWriter};
 
 use crate::addresses::NodeAddress;
-use crate::message::{Message, PROTOCOL_VERSION, Services, Version};
+use crate::message::{Message, PROTOCOL_VERSION, Services, VersionMessage};
 use crate::proxy;
 use apus_chain::Network;
 use socket::{Deadline, Incoming};
@@ -101,7 +101,7 @@ pub struct PeerInfo {
     /// Where it is, with the services that it said it offers.
     pub address: NodeAddress,
     /// What it said of itself.
-    pub version: Version,
+    pub version: VersionMessage,
     /// Whether it wants addresses as `addrv2`.
     pub wants_addrv2: bool,
     /// How messages are sent.
@@ -270,8 +270,8 @@ pub(crate) enum Side {
 
 /// What the peer said of itself.
 #[derive(Debug)]
-pub(crate) struct Agreed {
-    pub(crate) version: Version,
+pub(crate) struct VersionHandshake {
+    pub(crate) version: VersionMessage,
     pub(crate) wants_addrv2: bool,
 }
 
@@ -282,7 +282,7 @@ pub(crate) fn shake(
     side: Side,
     dial: &Dial,
     deadline: &Deadline,
-) -> Result<Agreed, PeerError> {
+) -> Result<VersionHandshake, PeerError> {
     let mut write = |message: &Message| {
         writer.set_timeout(deadline.remaining()?);
         writer.write(message)
@@ -290,7 +290,7 @@ pub(crate) fn shake(
     if side == Side::Outbound {
         write(&our_version(dial))?;
     }
-    let mut version: Option<Version> = None;
+    let mut version: Option<VersionMessage> = None;
     let (mut wants_addrv2, mut ignored) = (false, 0);
     loop {
         deadline.remaining()?;
@@ -309,7 +309,7 @@ pub(crate) fn shake(
             }
             (Some(Message::SendAddrV2), Some(_)) => wants_addrv2 = true,
             (Some(Message::Verack), Some(version)) => {
-                return Ok(Agreed { version: version.clone(), wants_addrv2 });
+                return Ok(VersionHandshake { version: version.clone(), wants_addrv2 });
             }
             (Some(_), _) => ignored += 1,
         }
@@ -323,7 +323,7 @@ pub(crate) fn shake(
 fn our_version(dial: &Dial) -> Message {
     // A clock before 1970 is told as 1970.
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    Message::Version(Version {
+    Message::Version(VersionMessage {
         protocol: PROTOCOL_VERSION,
         services: dial.services,
         time: time.cast_signed(),
@@ -334,7 +334,7 @@ fn our_version(dial: &Dial) -> Message {
     })
 }
 
-fn check(theirs: &Version, side: Side, dial: &Dial) -> Result<(), PeerError> {
+fn check(theirs: &VersionMessage, side: Side, dial: &Dial) -> Result<(), PeerError> {
     if theirs.nonce == dial.our_nonce {
         return Err(PeerError::ConnectedToSelf);
     }

@@ -4,13 +4,13 @@
 //! all that depends on that version is here. `docs/formats/utreexo-wire.md` has the layouts, where the two differ, and
 //! what 0.6.0 answers to which request.
 //!
-//! A [`Proof`] is numbers and bytes: nothing in it is checked against anything, and parts of it may have been left out
+//! A [`PeerProof`] is numbers and bytes: nothing in it is checked against anything, and parts of it may have been left out
 //! as asked. Counts are held against what a block can hold before memory is taken.
 
 #[cfg(test)]
 mod tests;
 
-use crate::message::Services;
+use crate::message::{PayloadFlaw, Services};
 use apus_chain::{BlockHash, MAX_MONEY, ReadError, Reader, write_compact_size};
 
 /// Proofs of new blocks (`NODE_UTREEXO`).
@@ -30,11 +30,23 @@ pub enum UtreexoMessage {
     /// A request for a block's proof: `getuproof`.
     GetProof(ProofRequest),
     /// What was asked for: `uproof`. Of a block that the peer has no proof of there is no answer at all.
-    Proof(Proof),
+    Proof(PeerProof),
     /// A request for the roots after a block: `geturoot`.
     GetRoots(BlockHash),
     /// What was asked for: `uroot`.
-    Roots(Roots),
+    Roots(PeerRoots),
+}
+
+impl UtreexoMessage {
+    /// Its name.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::GetProof(_) => "getuproof",
+            Self::Proof(_) => "uproof",
+            Self::GetRoots(_) => "geturoot",
+            Self::Roots(_) => "uroot",
+        }
+    }
 }
 
 /// Which parts of a block's proof are asked for.
@@ -52,37 +64,40 @@ pub struct ProofRequest {
     /// Whether to give all leaves.
     pub all_leaves: bool,
     /// Which hashes to give besides.
-    pub hashes: Wanted,
+    pub hashes: WantedPlaces,
     /// Which leaves to give besides.
-    pub leaves: Wanted,
+    pub leaves: WantedPlaces,
 }
 
 impl ProofRequest {
     /// A request for all that there is.
     #[must_use]
     pub fn whole(block: BlockHash) -> Self {
-        let (hashes, leaves) = (Wanted::default(), Wanted::default());
+        let (hashes, leaves) = (WantedPlaces::default(), WantedPlaces::default());
         Self { block, targets: true, all_hashes: true, all_leaves: true, hashes, leaves }
     }
 
     /// A request for the targets alone. They say how many leaves there are.
     #[must_use]
     pub fn targets(block: BlockHash) -> Self {
-        Self { targets: true, ..Self::parts(block, Wanted::default(), Wanted::default()) }
+        Self {
+            targets: true,
+            ..Self::parts(block, WantedPlaces::default(), WantedPlaces::default())
+        }
     }
 
     /// A request for some hashes and some leaves, by their places in the whole proof, and not for targets.
     #[must_use]
-    pub const fn parts(block: BlockHash, hashes: Wanted, leaves: Wanted) -> Self {
+    pub const fn parts(block: BlockHash, hashes: WantedPlaces, leaves: WantedPlaces) -> Self {
         Self { block, targets: false, all_hashes: false, all_leaves: false, hashes, leaves }
     }
 }
 
 /// Places in a list: bit `n % 8` of byte `n / 8` stands for place `n`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Wanted(Vec<u8>);
+pub struct WantedPlaces(Vec<u8>);
 
-impl Wanted {
+impl WantedPlaces {
     /// Whether the thing at a place is wanted.
     #[must_use]
     pub fn has(&self, place: usize) -> bool {
@@ -96,7 +111,7 @@ impl Wanted {
     }
 }
 
-impl FromIterator<usize> for Wanted {
+impl FromIterator<usize> for WantedPlaces {
     fn from_iter<I: IntoIterator<Item = usize>>(places: I) -> Self {
         let mut bytes = Vec::new();
         for place in places {
@@ -111,7 +126,7 @@ impl FromIterator<usize> for Wanted {
 
 /// A block's proof, or the parts of it that were asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Proof {
+pub struct PeerProof {
     /// The block.
     pub block: BlockHash,
     /// Hashes that the roots are computed with, by ascending position.
@@ -120,23 +135,23 @@ pub struct Proof {
     /// count as in a forest of 63 rows, whatever the number of leaves.
     pub targets: Vec<u64>,
     /// Those coins, in the same order.
-    pub leaves: Vec<Leaf>,
+    pub leaves: Vec<PeerLeaf>,
 }
 
 /// What a spender needs to know of a coin; the rest stands in the block that spends it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Leaf {
+pub struct PeerLeaf {
     /// Twice the height of the block that made it, and one more if a coinbase did.
     pub header_code: u32,
     /// Its satoshi, at most all there can be.
     pub amount: u64,
     /// Its script.
-    pub script: LeafScript,
+    pub script: PeerLeafScript,
 }
 
 /// A coin's script, or how it is made from the input that spends it. That it can be made is the sender's claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LeafScript {
+pub enum PeerLeafScript {
     /// The script itself.
     Other(Vec<u8>),
     /// P2PKH of the last push of the input's script.
@@ -152,7 +167,7 @@ pub enum LeafScript {
 /// The forest after a block, and where the peer's forest of such states has this one. The latter is of use only to
 /// who has that forest's roots from elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Roots {
+pub struct PeerRoots {
     /// The block.
     pub block: BlockHash,
     /// Leaves that there have ever been.
@@ -187,87 +202,33 @@ const LEAF_BYTES_LEAST: usize = 13;
 /// Most bytes of a leaf: these, and a script with its length.
 pub const LEAF_BYTES_MAX: usize = LEAF_BYTES_LEAST + 3 + LEAF_SCRIPT_BYTES_MAX;
 
-/// A payload that is no message of Utreexo's.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum UtreexoError {
-    /// It ends within a field, or a number in it is above its limit.
-    #[error("payload of `{command}`: {source}")]
-    Malformed {
-        /// The message's name.
-        command: &'static str,
-        /// What is wrong, and at which byte of the payload.
-        source: ReadError,
-    },
-    /// A script of a kind that there is not.
-    #[error(
-        "payload of `uproof`: leaf {index} has a script of kind {kind}; 4 is the greatest known"
-    )]
-    ScriptKind {
-        /// Place of the leaf in the message, from 0.
-        index: usize,
-        /// The kind.
-        kind: u8,
-    },
-    /// Not as many roots as the number of leaves has one bits.
-    #[error("payload of `uroot`: {found} roots for {leaves} leaves, which have {needed}")]
-    RootCount {
-        /// Leaves that there have ever been.
-        leaves: u64,
-        /// Roots found.
-        found: u64,
-        /// Roots that so many leaves have.
-        needed: u32,
-    },
-}
-
 /// Reads the payload of the message of this name; `None` if it is none of those listened to.
-///
-/// # Errors
-/// When the payload is not what the command's name promises.
-pub fn decode(name: &str, payload: &[u8]) -> Option<Result<UtreexoMessage, UtreexoError>> {
-    let reader = &mut Reader::new(payload);
-    Some(match name {
-        "getuproof" => malformed("getuproof", read_request(reader)).map(UtreexoMessage::GetProof),
-        "uproof" => read_proof(reader).map(UtreexoMessage::Proof),
-        "geturoot" => malformed("geturoot", read_hash(reader))
-            .map(|hash| UtreexoMessage::GetRoots(BlockHash(hash))),
-        "uroot" => read_roots(reader).map(UtreexoMessage::Roots),
-        _ => return None,
-    })
+pub(crate) fn decode(
+    name: &str,
+    reader: &mut Reader<'_>,
+) -> Result<Option<UtreexoMessage>, PayloadFlaw> {
+    Ok(Some(match name {
+        "getuproof" => UtreexoMessage::GetProof(read_request(reader)?),
+        "uproof" => UtreexoMessage::Proof(read_proof(reader)?),
+        "geturoot" => UtreexoMessage::GetRoots(BlockHash(read_hash(reader)?)),
+        "uroot" => UtreexoMessage::Roots(read_roots(reader)?),
+        _ => return Ok(None),
+    }))
 }
 
-/// Name of a message of Utreexo's, and its payload at the end of `out`.
-///
-/// Limits are the caller's to keep: no peer takes a message that passes them.
-#[must_use]
-pub fn encode(message: &UtreexoMessage, out: &mut Vec<u8>) -> &'static str {
+/// The payload of a message of Utreexo's, at the end of `out`.
+pub(crate) fn encode(message: &UtreexoMessage, out: &mut Vec<u8>) {
     match message {
-        UtreexoMessage::GetProof(request) => {
-            write_request(request, out);
-            "getuproof"
-        }
-        UtreexoMessage::Proof(proof) => {
-            write_proof(proof, out);
-            "uproof"
-        }
-        UtreexoMessage::GetRoots(block) => {
-            out.extend(block.0);
-            "geturoot"
-        }
-        UtreexoMessage::Roots(roots) => {
-            write_roots(roots, out);
-            "uroot"
-        }
+        UtreexoMessage::GetProof(request) => write_request(request, out),
+        UtreexoMessage::Proof(proof) => write_proof(proof, out),
+        UtreexoMessage::GetRoots(block) => out.extend(block.0),
+        UtreexoMessage::Roots(roots) => write_roots(roots, out),
     }
 }
 
 /// Leaves, one after the other and without their number, at the end of `out`.
-pub fn write_leaves(leaves: &[Leaf], out: &mut Vec<u8>) {
+pub fn write_leaves(leaves: &[PeerLeaf], out: &mut Vec<u8>) {
     leaves.iter().for_each(|leaf| write_leaf(leaf, out));
-}
-
-fn malformed<T>(command: &'static str, read: Result<T, ReadError>) -> Result<T, UtreexoError> {
-    read.map_err(|source| UtreexoError::Malformed { command, source })
 }
 
 fn read_hash(reader: &mut Reader<'_>) -> Result<NodeHash, ReadError> {
@@ -297,9 +258,9 @@ fn read_request(reader: &mut Reader<'_>) -> Result<ProofRequest, ReadError> {
     Ok(ProofRequest { block, targets, all_hashes, all_leaves, hashes, leaves })
 }
 
-fn read_wanted(reader: &mut Reader<'_>, places: usize) -> Result<Wanted, ReadError> {
+fn read_wanted(reader: &mut Reader<'_>, places: usize) -> Result<WantedPlaces, ReadError> {
     let len = reader.compact_max(places.div_ceil(8) as u64)? as usize;
-    Ok(Wanted(reader.take(len)?.to_vec()))
+    Ok(WantedPlaces(reader.take(len)?.to_vec()))
 }
 
 fn write_request(request: &ProofRequest, out: &mut Vec<u8>) {
@@ -313,19 +274,19 @@ fn write_request(request: &ProofRequest, out: &mut Vec<u8>) {
     }
 }
 
-fn read_proof(reader: &mut Reader<'_>) -> Result<Proof, UtreexoError> {
-    let block = BlockHash(malformed("uproof", read_hash(reader))?);
-    let hashes = malformed("uproof", read_hashes(reader, HASHES_MAX))?;
-    let targets = malformed("uproof", read_targets(reader))?;
-    let count = malformed("uproof", reader.compact_max(LEAVES_MAX as u64))? as usize;
+fn read_proof(reader: &mut Reader<'_>) -> Result<PeerProof, PayloadFlaw> {
+    let block = BlockHash(read_hash(reader)?);
+    let hashes = read_hashes(reader, HASHES_MAX)?;
+    let targets = read_targets(reader)?;
+    let count = reader.compact_max(LEAVES_MAX as u64)? as usize;
     let mut leaves = Vec::with_capacity(count.min(reader.remaining() / LEAF_BYTES_LEAST));
     for index in 0..count {
         leaves.push(read_leaf(reader, index)?);
     }
-    Ok(Proof { block, hashes, targets, leaves })
+    Ok(PeerProof { block, hashes, targets, leaves })
 }
 
-fn write_proof(proof: &Proof, out: &mut Vec<u8>) {
+fn write_proof(proof: &PeerProof, out: &mut Vec<u8>) {
     out.extend(proof.block.0);
     write_hashes(&proof.hashes, out);
     write_compact_size(out, proof.targets.len() as u64);
@@ -345,18 +306,18 @@ fn read_targets(reader: &mut Reader<'_>) -> Result<Vec<u64>, ReadError> {
     Ok(targets)
 }
 
-fn read_leaf(reader: &mut Reader<'_>, index: usize) -> Result<Leaf, UtreexoError> {
-    let header_code = malformed("uproof", reader.u32())?;
-    let amount = malformed("uproof", read_amount(reader))?;
-    let script = match malformed("uproof", reader.u8())? {
-        0 => LeafScript::Other(malformed("uproof", read_script(reader))?),
-        1 => LeafScript::PubkeyHash,
-        2 => LeafScript::WitnessPubkeyHash,
-        3 => LeafScript::ScriptHash,
-        4 => LeafScript::WitnessScriptHash,
-        kind => return Err(UtreexoError::ScriptKind { index, kind }),
+fn read_leaf(reader: &mut Reader<'_>, index: usize) -> Result<PeerLeaf, PayloadFlaw> {
+    let header_code = reader.u32()?;
+    let amount = read_amount(reader)?;
+    let script = match reader.u8()? {
+        0 => PeerLeafScript::Other(read_script(reader)?),
+        1 => PeerLeafScript::PubkeyHash,
+        2 => PeerLeafScript::WitnessPubkeyHash,
+        3 => PeerLeafScript::ScriptHash,
+        4 => PeerLeafScript::WitnessScriptHash,
+        kind => return Err(PayloadFlaw::ScriptKind { index, kind }),
     };
-    Ok(Leaf { header_code, amount, script })
+    Ok(PeerLeaf { header_code, amount, script })
 }
 
 /// The amount of a coin that there is; utreexod reads any.
@@ -374,37 +335,36 @@ fn read_script(reader: &mut Reader<'_>) -> Result<Vec<u8>, ReadError> {
     Ok(reader.take(len)?.to_vec())
 }
 
-fn write_leaf(leaf: &Leaf, out: &mut Vec<u8>) {
+fn write_leaf(leaf: &PeerLeaf, out: &mut Vec<u8>) {
     out.extend(leaf.header_code.to_le_bytes());
     out.extend(leaf.amount.to_le_bytes());
     match &leaf.script {
-        LeafScript::Other(script) => {
+        PeerLeafScript::Other(script) => {
             out.push(0);
             write_compact_size(out, script.len() as u64);
             out.extend_from_slice(script);
         }
-        LeafScript::PubkeyHash => out.push(1),
-        LeafScript::WitnessPubkeyHash => out.push(2),
-        LeafScript::ScriptHash => out.push(3),
-        LeafScript::WitnessScriptHash => out.push(4),
+        PeerLeafScript::PubkeyHash => out.push(1),
+        PeerLeafScript::WitnessPubkeyHash => out.push(2),
+        PeerLeafScript::ScriptHash => out.push(3),
+        PeerLeafScript::WitnessScriptHash => out.push(4),
     }
 }
 
-fn read_roots(reader: &mut Reader<'_>) -> Result<Roots, UtreexoError> {
-    let leaves = malformed("uroot", reader.compact_u64())?;
-    let target = malformed("uroot", reader.compact_u64())?;
-    let block = BlockHash(malformed("uroot", read_hash(reader))?);
-    let (found, needed) = (malformed("uroot", reader.compact_u64())?, leaves.count_ones());
+fn read_roots(reader: &mut Reader<'_>) -> Result<PeerRoots, PayloadFlaw> {
+    let leaves = reader.compact_u64()?;
+    let target = reader.compact_u64()?;
+    let block = BlockHash(read_hash(reader)?);
+    let (found, needed) = (reader.compact_u64()?, leaves.count_ones());
     if found != u64::from(needed) {
-        return Err(UtreexoError::RootCount { leaves, found, needed });
+        return Err(PayloadFlaw::RootCount { leaves, found, needed });
     }
-    let roots = (0..needed).map(|_| read_hash(reader)).collect::<Result<_, _>>();
-    let roots = malformed("uroot", roots)?;
-    let proof = malformed("uroot", read_hashes(reader, ROOT_PROOF_MAX))?;
-    Ok(Roots { block, leaves, roots, target, proof })
+    let roots = (0..needed).map(|_| read_hash(reader)).collect::<Result<_, _>>()?;
+    let proof = read_hashes(reader, ROOT_PROOF_MAX)?;
+    Ok(PeerRoots { block, leaves, roots, target, proof })
 }
 
-fn write_roots(roots: &Roots, out: &mut Vec<u8>) {
+fn write_roots(roots: &PeerRoots, out: &mut Vec<u8>) {
     write_compact_size(out, roots.leaves);
     write_compact_size(out, roots.target);
     out.extend(roots.block.0);

@@ -1,4 +1,4 @@
-//! [`Peer`]: what one peer has, owes and has shown to be able to.
+//! [`DownloadPeer`]: what one peer has, owes and has shown to be able to.
 //!
 //! Blocks are owed in the order in which they were asked for, which is the order in which nodes
 //! answer. What was taken away from a peer it still owes, marked lost: it may come, and until then
@@ -47,7 +47,7 @@ pub(super) struct Owed {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Peer {
+pub(super) struct DownloadPeer {
     services: Services,
     /// Height of the last block that its chain shares with ours, and of its best block.
     chain: Option<(Height, Height)>,
@@ -92,7 +92,7 @@ pub(super) struct Peer {
     pub(super) bytes: u64,
 }
 
-impl Peer {
+impl DownloadPeer {
     pub(super) fn new(services: Services, now: u64) -> Self {
         Self {
             services,
@@ -458,10 +458,10 @@ impl Meter {
 /// What blocks weigh on average, by where they stand in the chain: different consumers are at
 /// different heights at the same time, and blocks grew from two hundred bytes to two million.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Sizes(BTreeMap<u32, Size>);
+pub(super) struct Sizes(BTreeMap<u32, SizeAverage>);
 
 #[derive(Debug, Clone, Copy)]
-struct Size {
+struct SizeAverage {
     average: f64,
     /// How many blocks that stands for; one if it is a neighbour's.
     weight: f64,
@@ -476,24 +476,21 @@ impl Sizes {
     /// A block at this height had so many bytes.
     pub(super) fn add(&mut self, height: Height, bytes: u64) {
         let bucket = height / BUCKET_HEIGHTS;
-        let Size { average, weight } = self.nearest(bucket);
+        let SizeAverage { average, weight } = self.nearest(bucket);
         let weight = if self.0.contains_key(&bucket) { weight } else { weight.min(1.0) };
         let size = (bytes.min(SIZE_MAX) as f64).max(SIZE_MIN);
         let average = average + (size - average) / (weight + 1.0);
-        self.0.insert(bucket, Size { average, weight: (weight + 1.0).min(WEIGHT_MAX) });
+        self.0.insert(bucket, SizeAverage { average, weight: (weight + 1.0).min(WEIGHT_MAX) });
     }
 
     /// The bucket that was seen and is nearest.
-    fn nearest(&self, bucket: u32) -> Size {
+    fn nearest(&self, bucket: u32) -> SizeAverage {
         let below = self.0.range(..=bucket).next_back();
         let above = self.0.range(bucket..).next();
         match (below, above) {
             (Some((low, size)), Some((high, _))) if bucket - low <= high - bucket => *size,
             (_, Some((_, size))) | (Some((_, size)), None) => *size,
-            (None, None) => Size { average: SIZE_START, weight: 0.0 },
+            (None, None) => SizeAverage { average: SIZE_START, weight: 0.0 },
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -10,9 +10,9 @@
 //! the same reason (`net_processing.cpp`, `BLOCK_STALLING_TIMEOUT_DEFAULT` and `_MAX`). No peer
 //! is dropped while everything waits for the consumer.
 
-use super::peers::Peer;
+use super::peers::DownloadPeer;
 use super::window::Key;
-use super::{Action, Blame, Download};
+use super::{Blame, Download, DownloadAction};
 use crate::PeerId;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -88,7 +88,7 @@ impl Download {
     }
 
     /// Whether a peer has room for so many blocks that a message is worth it.
-    fn takes_batch(&self, peer: &Peer, now: u64) -> bool {
+    fn takes_batch(&self, peer: &DownloadPeer, now: u64) -> bool {
         let Some(key) = self.next_for(peer) else { return false };
         let room = peer.room(self.sizes.expected(key.0), self.options.in_flight_max, now);
         room > 0 && room * BATCH_PART >= peer.owed_count() + room
@@ -96,7 +96,7 @@ impl Download {
 
     /// The block that a peer is to be asked for next. Blocks of a branch come first: they are few,
     /// and a better chain waits for them.
-    fn next_for(&self, peer: &Peer) -> Option<Key> {
+    fn next_for(&self, peer: &DownloadPeer) -> Option<Key> {
         if peer.stalled {
             return None;
         }
@@ -121,7 +121,8 @@ impl Download {
     }
 
     fn send(&mut self, requests: Requests) {
-        let actions = requests.into_iter().map(|(peer, blocks)| Action::Request { peer, blocks });
+        let actions =
+            requests.into_iter().map(|(peer, blocks)| DownloadAction::Request { peer, blocks });
         self.actions.extend(actions);
     }
 
@@ -153,7 +154,7 @@ impl Download {
         self.send(requests);
     }
 
-    fn is_idle(&self, peer: &Peer, now: u64) -> bool {
+    fn is_idle(&self, peer: &DownloadPeer, now: u64) -> bool {
         let size = self.sizes.expected(peer.span().map_or(0, |(_, high)| high));
         let room = peer.room(size, self.options.in_flight_max, now) > 0;
         let nothing_new = self.memory_is_short() || self.next_for(peer).is_none();
@@ -231,7 +232,7 @@ const SLOW_TIMES: f64 = 8.0;
 
 /// What is remembered from tick to tick.
 #[derive(Debug)]
-pub(super) struct Judge {
+pub(super) struct PeerJudge {
     /// Patience with silence, in milliseconds.
     stall_ms: f64,
     /// The peer that lost its blocks last, and when.
@@ -244,7 +245,7 @@ pub(super) struct Judge {
     slow_at: u64,
 }
 
-impl Default for Judge {
+impl Default for PeerJudge {
     fn default() -> Self {
         Self {
             stall_ms: STALL_MS as f64,
@@ -257,7 +258,7 @@ impl Default for Judge {
     }
 }
 
-impl Judge {
+impl PeerJudge {
     /// Patience with silence, in milliseconds.
     pub(super) const fn stall_ms(&self) -> u64 {
         self.stall_ms as u64
@@ -309,7 +310,7 @@ impl Download {
 
     fn find_silent(&mut self, now: u64) {
         let stall = self.judge.stall_ms();
-        let is_silent = |peer: &Peer| !peer.stalled && peer.silent_ms(now) >= stall;
+        let is_silent = |peer: &DownloadPeer| !peer.stalled && peer.silent_ms(now) >= stall;
         let silent: Vec<PeerId> =
             self.peers.iter().filter(|(_, peer)| is_silent(peer)).map(|(id, _)| *id).collect();
         let all_quiet = now.saturating_sub(self.judge.heard_at) >= stall;

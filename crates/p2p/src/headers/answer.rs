@@ -1,6 +1,6 @@
 //! What a message of headers means, which peer to ask next, and when to give up on an answer.
 
-use super::candidate::{Candidate, Stretch, headers_max};
+use super::candidate::{CandidateChain, HeaderSequence, headers_max};
 use super::{HeaderSync, work_of, *};
 use apus_chain::{Header, HeaderTree, Height, KnownBlock, is_too_new};
 
@@ -27,10 +27,10 @@ impl HeaderSync {
         learned.new_headers = self.new.len().saturating_sub(before);
         learned.best_changed = self.best.follow(&self.tree);
         match verdict {
-            Ok(Step::On(from)) => self.go_on(peer, from, now_ms),
-            Ok(Step::Among(asked_from)) => self.ask_lower(peer, asked_from, now_ms),
-            Ok(Step::Ended) => self.ended(peer, learned.too_new),
-            Ok(Step::Nowhere) => {}
+            Ok(AnswerStep::On(from)) => self.go_on(peer, from, now_ms),
+            Ok(AnswerStep::Among(asked_from)) => self.ask_lower(peer, asked_from, now_ms),
+            Ok(AnswerStep::Ended) => self.ended(peer, learned.too_new),
+            Ok(AnswerStep::Nowhere) => {}
             Err(_) => self.remove(peer),
         }
         self.schedule(now_ms);
@@ -43,18 +43,18 @@ impl HeaderSync {
         raw: &[[u8; Header::SIZE]],
         now_ms: u64,
         learned: &mut Learned,
-    ) -> Result<Step, Misbehaviour> {
-        let Some(state) = self.peers.get_mut(&peer) else { return Ok(Step::Nowhere) };
-        let Some(stretch) = Stretch::check(self.tree.params(), raw)? else {
+    ) -> Result<AnswerStep, Misbehaviour> {
+        let Some(state) = self.peers.get_mut(&peer) else { return Ok(AnswerStep::Nowhere) };
+        let Some(stretch) = HeaderSequence::check(self.tree.params(), raw)? else {
             let answered = state.asked_ms.take().is_some();
             let (best, asked_from) = (state.best, state.asked_from);
             return Ok(match answered {
                 true => self.nothing_more(best, asked_from),
-                false => Step::Nowhere,
+                false => AnswerStep::Nowhere,
             });
         };
         let has_run = self.run.is_some_and(|run| run.peer == peer);
-        let candidate = self.candidate.as_ref().map(Candidate::last);
+        let candidate = self.candidate.as_ref().map(CandidateChain::last);
         if has_run && candidate == Some(stretch.parent()) {
             self.answered(peer);
             return self.on_trial(peer, &stretch, 0, learned);
@@ -72,13 +72,13 @@ impl HeaderSync {
     /// (Core `net_processing.cpp`, `NetMsgType::GETHEADERS`), or the peer's chain is so short that it
     /// keeps it to itself. Which of them it is matters only if nothing better is known of the peer;
     /// then a request that starts below it tells.
-    fn nothing_more(&self, best: HeaderId, asked_from: Height) -> Step {
+    fn nothing_more(&self, best: HeaderId, asked_from: Height) -> AnswerStep {
         let nothing_known = best == self.best.ids()[0];
         // What is on trial is no chain of ours to go down.
         if nothing_known && asked_from > 0 && self.candidate.is_none() {
-            Step::Among(asked_from)
+            AnswerStep::Among(asked_from)
         } else {
-            Step::Ended
+            AnswerStep::Ended
         }
     }
 
@@ -92,29 +92,29 @@ impl HeaderSync {
 
     /// Headers that follow nothing known are no answer: our locators end in the genesis block. They
     /// announce something, so the peer is asked how it comes to that.
-    fn unconnecting(&mut self, peer: PeerId, now_ms: u64) -> Result<Step, Misbehaviour> {
+    fn unconnecting(&mut self, peer: PeerId, now_ms: u64) -> Result<AnswerStep, Misbehaviour> {
         let max = if self.is_recent(now_ms) { UNCONNECTING_MAX } else { UNCONNECTING_OLD_MAX };
         if let Some(state) = self.peers.get_mut(&peer) {
             state.unconnecting += 1;
             if state.unconnecting > max {
                 return Err(Misbehaviour::Unconnecting { count: state.unconnecting });
             }
-            if state.want == Want::Nothing {
-                state.want = Want::News;
+            if state.want == HeaderWant::Nothing {
+                state.want = HeaderWant::News;
             }
         }
-        Ok(Step::Nowhere)
+        Ok(AnswerStep::Nowhere)
     }
 
     /// Headers whose first one is a child of `parent`.
     fn connecting(
         &mut self,
         peer: PeerId,
-        stretch: &Stretch<'_>,
+        stretch: &HeaderSequence<'_>,
         parent: HeaderId,
         now_ms: u64,
         learned: &mut Learned,
-    ) -> Result<Step, Misbehaviour> {
+    ) -> Result<AnswerStep, Misbehaviour> {
         let hashes = stretch.hashes().iter();
         let known: Vec<HeaderId> = hashes.map_while(|hash| self.tree.find(hash)).collect();
         let first = known.len();
@@ -125,9 +125,9 @@ impl HeaderSync {
             // One that tells the same again and again is not asked for more.
             let further = self.peer_best(peer) != before;
             return Ok(if stretch.is_full() && further {
-                Step::On(last_known)
+                AnswerStep::On(last_known)
             } else {
-                Step::Ended
+                AnswerStep::Ended
             });
         }
         let work = work_of(&self.tree, last_known).saturating_add(stretch.work_from(first));
@@ -138,7 +138,7 @@ impl HeaderSync {
             return self.accept_all(peer, headers, stretch.is_full(), learned);
         }
         if !stretch.is_full() {
-            return Ok(Step::Ended);
+            return Ok(AnswerStep::Ended);
         }
         if self.run.is_none() {
             self.start_run(peer, now_ms);
@@ -146,29 +146,29 @@ impl HeaderSync {
         if self.run.is_some_and(|run| run.peer == peer) {
             let params = self.tree.params();
             let max = self.candidate_max.unwrap_or_else(|| headers_max(params, self.now(now_ms)));
-            self.candidate = Some(Candidate::above(&self.tree, last_known, max));
+            self.candidate = Some(CandidateChain::above(&self.tree, last_known, max));
             return self.on_trial(peer, stretch, first, learned);
         }
-        Ok(Step::On(last_known))
+        Ok(AnswerStep::On(last_known))
     }
 
     /// Headers, from the `first` on, that go on with the candidate.
     fn on_trial(
         &mut self,
         peer: PeerId,
-        stretch: &Stretch<'_>,
+        stretch: &HeaderSequence<'_>,
         first: usize,
         learned: &mut Learned,
-    ) -> Result<Step, Misbehaviour> {
+    ) -> Result<AnswerStep, Misbehaviour> {
         let required = self.work_required();
-        let Some(mut candidate) = self.candidate.take() else { return Ok(Step::Nowhere) };
+        let Some(mut candidate) = self.candidate.take() else { return Ok(AnswerStep::Nowhere) };
         candidate.extend(self.tree.params(), peer, stretch, first)?;
         if candidate.work() >= required {
             return self.accept_all(peer, candidate.into_headers(), stretch.is_full(), learned);
         }
         let start = candidate.start();
         self.candidate = Some(candidate);
-        Ok(if stretch.is_full() { Step::On(start) } else { Step::Ended })
+        Ok(if stretch.is_full() { AnswerStep::On(start) } else { AnswerStep::Ended })
     }
 
     /// Headers of enough work, with the peers that sent them, of which `peer` sent the last.
@@ -178,7 +178,7 @@ impl HeaderSync {
         headers: impl Iterator<Item = (PeerId, [u8; Header::SIZE])>,
         is_full: bool,
         learned: &mut Learned,
-    ) -> Result<Step, Misbehaviour> {
+    ) -> Result<AnswerStep, Misbehaviour> {
         let (mut last, mut early) = (None, None);
         let mut headers = headers;
         while let Some((sender, raw)) = headers.next() {
@@ -209,8 +209,8 @@ impl HeaderSync {
             state.early = early.map(Box::new);
         }
         Ok(match last {
-            Some(last) if is_full && !learned.too_new => Step::On(last),
-            _ => Step::Ended,
+            Some(last) if is_full && !learned.too_new => AnswerStep::On(last),
+            _ => AnswerStep::Ended,
         })
     }
 
@@ -222,7 +222,7 @@ impl HeaderSync {
         if self.run.is_some_and(|run| run.peer == peer) {
             self.ask(peer, from, now_ms);
         } else if let Some(state) = self.peers.get_mut(&peer) {
-            state.want = Want::Run;
+            state.want = HeaderWant::Run;
         }
     }
 
@@ -244,7 +244,7 @@ impl HeaderSync {
 
 /// Where a message leaves its peer.
 #[derive(Debug, Clone, Copy)]
-enum Step {
+enum AnswerStep {
     /// There is more to be had from it, above this header or above the candidate.
     On(HeaderId),
     /// Its last block is one that the request named, of which this height is the highest.
@@ -320,7 +320,7 @@ impl HeaderSync {
     /// to have, none has the run or waits for it, and each has answered to the end at least once or
     /// had 20 seconds to answer. Never true before one has.
     pub fn is_synced(&self, now_ms: u64) -> bool {
-        let silent = |peer: &Peer| {
+        let silent = |peer: &HeaderPeer| {
             peer.asked_ms.is_some_and(|asked| now_ms.saturating_sub(asked) >= STALL_MS)
         };
         self.run.is_none()
@@ -329,21 +329,21 @@ impl HeaderSync {
             && self
                 .peers
                 .values()
-                .all(|peer| peer.want != Want::Run && (peer.caught_up || silent(peer)))
+                .all(|peer| peer.want != HeaderWant::Run && (peer.caught_up || silent(peer)))
     }
 
     /// Asks every peer that is to be asked and may be now.
     pub(super) fn schedule(&mut self, now_ms: u64) {
         // Until the first run is over only one peer is asked: the others would send the same.
         let all = self.ran || self.is_recent(now_ms);
-        let idle: Vec<(PeerId, Want)> = self
+        let idle: Vec<(PeerId, HeaderWant)> = self
             .peers
             .iter()
-            .filter(|(_, peer)| peer.asked_ms.is_none() && peer.want != Want::Nothing)
+            .filter(|(_, peer)| peer.asked_ms.is_none() && peer.want != HeaderWant::Nothing)
             .map(|(&id, peer)| (id, peer.want))
             .collect();
         for (peer, want) in idle {
-            if want == Want::Run || !all {
+            if want == HeaderWant::Run || !all {
                 if self.run.is_some_and(|run| run.peer != peer) {
                     continue;
                 }
@@ -370,7 +370,7 @@ impl HeaderSync {
         let due_ms = u64::try_from(due).unwrap_or(0).saturating_mul(RUN_HEADER_US) / 1000;
         let allowance_ms =
             RUN_BASE_MS.saturating_add(due_ms).saturating_mul(1 << self.lapses.min(LAPSES_MAX));
-        self.run = Some(Run { peer, started_ms: now_ms, allowance_ms });
+        self.run = Some(HeaderRun { peer, started_ms: now_ms, allowance_ms });
     }
 
     /// Asks from further down, twice as far below our tip as before.
@@ -388,7 +388,7 @@ impl HeaderSync {
     pub(super) fn ask(&mut self, peer: PeerId, from: HeaderId, now_ms: u64) {
         let Some(state) = self.peers.get_mut(&peer) else { return };
         state.asked_ms = Some(now_ms);
-        state.want = Want::Nothing;
+        state.want = HeaderWant::Nothing;
         state.asked_from = height_of(&self.tree, from);
         let has_run = self.run.is_some_and(|run| run.peer == peer);
         let mut locator = Vec::new();
@@ -396,7 +396,7 @@ impl HeaderSync {
             locator.push(candidate.last());
         }
         locator.extend(self.best.locator(&self.tree, from));
-        self.actions.push(Action::GetHeaders { peer, locator, stop: BlockHash::ZERO });
+        self.actions.push(HeaderAction::GetHeaders { peer, locator, stop: BlockHash::ZERO });
     }
 }
 

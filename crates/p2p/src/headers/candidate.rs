@@ -1,4 +1,4 @@
-//! [`Candidate`]: a chain on trial, kept apart from the tree until it shows enough work.
+//! [`CandidateChain`]: a chain on trial, kept apart from the tree until it shows enough work.
 //!
 //! Headers of little work cost their maker little and us memory for good, so none enters the tree
 //! before its chain has shown as much work as the real one has. Core (`headerssync.cpp`) keeps one
@@ -47,17 +47,17 @@ impl Orphaned {
 
 /// The headers of one message and the peer that sent them.
 #[derive(Debug)]
-struct Batch {
+struct HeaderBatch {
     peer: PeerId,
     headers: Box<[Orphaned]>,
 }
 
 /// A chain of headers above one of the tree.
 #[derive(Debug)]
-pub(super) struct Candidate {
+pub(super) struct CandidateChain {
     start: HeaderId,
     start_hash: BlockHash,
-    batches: Vec<Batch>,
+    batches: Vec<HeaderBatch>,
     count: usize,
     count_max: usize,
     height: Height,
@@ -80,7 +80,7 @@ pub(super) fn headers_max(params: &Params, now: i64) -> usize {
     usize::try_from(max).unwrap_or(HEADERS_MAX).min(HEADERS_MAX)
 }
 
-impl Candidate {
+impl CandidateChain {
     /// No headers yet, above `start`, which is connected.
     pub(super) fn above(tree: &HeaderTree, start: HeaderId, count_max: usize) -> Self {
         let header = tree.connected(start);
@@ -129,7 +129,7 @@ impl Candidate {
         &mut self,
         params: &Params,
         peer: PeerId,
-        stretch: &Stretch<'_>,
+        stretch: &HeaderSequence<'_>,
         first: usize,
     ) -> Result<(), Misbehaviour> {
         let raw = &stretch.raw()[first..];
@@ -146,7 +146,7 @@ impl Candidate {
         }
         self.work = self.work.saturating_add(stretch.work_from(first));
         self.count += headers.len();
-        self.batches.push(Batch { peer, headers });
+        self.batches.push(HeaderBatch { peer, headers });
         Ok(())
     }
 
@@ -156,7 +156,7 @@ impl Candidate {
         let headers = self
             .batches
             .into_iter()
-            .flat_map(|Batch { peer, headers }| headers.into_iter().map(move |h| (peer, h)));
+            .flat_map(|HeaderBatch { peer, headers }| headers.into_iter().map(move |h| (peer, h)));
         headers.map(move |(peer, header)| {
             let header = header.below(prev);
             prev = header.hash();
@@ -168,12 +168,12 @@ impl Candidate {
 /// One or more headers, in order, whose proof of work holds against the targets that they claim.
 /// Nothing says that those targets are the right ones.
 #[derive(Debug)]
-pub(super) struct Stretch<'a> {
+pub(super) struct HeaderSequence<'a> {
     raw: &'a [[u8; Header::SIZE]],
     hashes: Vec<BlockHash>,
 }
 
-impl<'a> Stretch<'a> {
+impl<'a> HeaderSequence<'a> {
     /// Checks a message (Core `net_processing.cpp`, `CheckHeadersPoW`); none where it is empty.
     pub(super) fn check(
         params: &Params,
@@ -265,12 +265,12 @@ mod tests {
     use apus_chain::{Header, Network};
 
     fn feed(
-        candidate: &mut Candidate,
+        candidate: &mut CandidateChain,
         params: &Params,
         raw: &[[u8; 80]],
     ) -> Result<(), Misbehaviour> {
         for message in raw.chunks(2000) {
-            let stretch = Stretch::check(params, message).unwrap().unwrap();
+            let stretch = HeaderSequence::check(params, message).unwrap().unwrap();
             candidate.extend(params, PeerId(7), &stretch, 0)?;
         }
         Ok(())
@@ -281,7 +281,7 @@ mod tests {
         let params = regtest(0);
         let tree = HeaderTree::new(&params, NOW);
         let chain = mined(None, 3000, 1);
-        let mut candidate = Candidate::above(&tree, tree.tip(), 3000);
+        let mut candidate = CandidateChain::above(&tree, tree.tip(), 3000);
         feed(&mut candidate, &params, &chain).unwrap();
         assert_eq!((candidate.height(), candidate.work()), (3000, 2 * 3001));
         assert_eq!(candidate.bytes(), 3000 * 48);
@@ -295,7 +295,7 @@ mod tests {
     fn takes_no_header_more_than_it_may() {
         let params = regtest(0);
         let tree = HeaderTree::new(&params, NOW);
-        let mut candidate = Candidate::above(&tree, tree.tip(), 2000);
+        let mut candidate = CandidateChain::above(&tree, tree.tip(), 2000);
         let chain = mined(None, 2001, 1);
         let error = feed(&mut candidate, &params, &chain).unwrap_err();
         assert_eq!(error, Misbehaviour::EndlessChain { limit: 2000 });
@@ -307,14 +307,14 @@ mod tests {
         let main = Params::of(Network::Main);
         let tree = HeaderTree::new(main, NOW);
         let raw = raw_headers("main_0_4040.bin");
-        let mut candidate = Candidate::above(&tree, tree.tip(), 5000);
+        let mut candidate = CandidateChain::above(&tree, tree.tip(), 5000);
         feed(&mut candidate, main, &raw[1..]).unwrap();
         assert_eq!(candidate.height(), 4040);
 
         // Regtest headers below main's genesis block: their first is easier than main lets it be.
         let mut lax = main.clone();
         lax.pow_limit = regtest(0).pow_limit;
-        let mut candidate = Candidate::above(&tree, tree.tip(), 5000);
+        let mut candidate = CandidateChain::above(&tree, tree.tip(), 5000);
         let mut first = Header::parse(&mined(None, 1, 1)[0]);
         first.prev = main.genesis_hash;
         while !apus_chain::check_proof_of_work(&first.hash(), first.bits, lax.pow_limit) {
@@ -339,17 +339,17 @@ mod tests {
     fn takes_a_row_of_headers_and_nothing_else() {
         let params = regtest(0);
         let chain = mined(None, 2001, 1);
-        assert!(Stretch::check(&params, &[]).unwrap().is_none());
-        let stretch = Stretch::check(&params, &chain[..2000]).unwrap().unwrap();
+        assert!(HeaderSequence::check(&params, &[]).unwrap().is_none());
+        let stretch = HeaderSequence::check(&params, &chain[..2000]).unwrap().unwrap();
         assert!(stretch.is_full());
         assert_eq!(stretch.parent(), params.genesis_hash);
         assert_eq!(stretch.work_from(1990), 20);
         assert_eq!(stretch.hashes()[1999], Header::parse(&chain[1999]).hash());
-        let many = Stretch::check(&params, &chain).unwrap_err();
+        let many = HeaderSequence::check(&params, &chain).unwrap_err();
         assert_eq!(many, Misbehaviour::TooManyHeaders { count: 2001 });
 
         let gap = [chain[0], chain[2]];
-        let error = Stretch::check(&params, &gap).unwrap_err();
+        let error = HeaderSequence::check(&params, &gap).unwrap_err();
         assert!(matches!(error, Misbehaviour::NotContinuous { index: 1, .. }), "{error}");
 
         let mut header = Header::parse(&chain[7]);
@@ -357,7 +357,7 @@ mod tests {
             header.nonce = header.nonce.wrapping_add(1);
         }
         let bad = [chain[6], header.to_bytes()];
-        let error = Stretch::check(&params, &bad).unwrap_err();
+        let error = HeaderSequence::check(&params, &bad).unwrap_err();
         assert!(matches!(error, Misbehaviour::HighHash { index: 1, .. }), "{error}");
     }
 

@@ -1,15 +1,15 @@
 //! Blocks by height on their way: what is asked for, which caller gets it, and what became of it.
 
-use super::state::State;
+use super::state::NetworkState;
 use crate::PeerId;
 use crate::download::Received;
-use crate::transport::BlockBytes;
+use crate::transport::BlockBuffer;
 use apus_chain::{BlockHash, Height, HeightRange};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-impl State {
+impl NetworkState {
     /// A caller wants the blocks of a range: they come into the mailbox.
     pub(super) fn want(&mut self, range: HeightRange, now: u64) -> Arc<Mailbox> {
         self.begin_to_wait(now);
@@ -33,7 +33,7 @@ impl State {
         self.act(now);
     }
 
-    pub(super) fn block(&mut self, id: PeerId, hash: BlockHash, raw: BlockBytes, now: u64) {
+    pub(super) fn block(&mut self, id: PeerId, hash: BlockHash, raw: BlockBuffer, now: u64) {
         match self.download.block(id, &hash, raw.len() as u64, now) {
             // Whether it was useful is known when it is judged.
             Received::Wanted(height) => self.hand_out(height, hash, raw),
@@ -43,7 +43,7 @@ impl State {
 
     /// Hands a block to the caller that asked for it by its hash, to the one that asked for its
     /// height, or to both.
-    fn hand_out(&mut self, height: Height, hash: BlockHash, raw: BlockBytes) {
+    fn hand_out(&mut self, height: Height, hash: BlockHash, raw: BlockBuffer) {
         let of_chain = self.mailboxes.of(height).filter(|_| self.download.is_on_chain(&hash));
         let of_chain = of_chain.map(|mailbox| &**mailbox);
         match (self.wishes.mailbox(&hash, of_chain.is_some()), of_chain) {
@@ -92,7 +92,7 @@ impl State {
 #[derive(Debug)]
 pub(super) enum Mail {
     /// A block, as it came.
-    Block(Height, BlockHash, BlockBytes),
+    Block(Height, BlockHash, BlockBuffer),
     /// Nothing came in time.
     Nothing,
     /// Nothing will come any more.
@@ -102,22 +102,22 @@ pub(super) enum Mail {
 /// Blocks of one range on their way from the threads that read to the caller that asked.
 #[derive(Debug, Default)]
 pub(super) struct Mailbox {
-    inner: Mutex<Inner>,
+    inner: Mutex<MailQueue>,
     came: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
-    blocks: VecDeque<(Height, BlockHash, BlockBytes)>,
+struct MailQueue {
+    blocks: VecDeque<(Height, BlockHash, BlockBuffer)>,
     closed: bool,
 }
 
 impl Mailbox {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, MailQueue> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn put(&self, height: Height, hash: BlockHash, raw: BlockBytes) {
+    pub(super) fn put(&self, height: Height, hash: BlockHash, raw: BlockBuffer) {
         self.lock().blocks.push_back((height, hash, raw));
         self.came.notify_one();
     }
@@ -136,7 +136,7 @@ impl Mailbox {
     /// The next block, for which it waits so long at most.
     pub(super) fn take(&self, patience: Duration) -> Mail {
         let inner = self.lock();
-        let waiting = |inner: &mut Inner| inner.blocks.is_empty() && !inner.closed;
+        let waiting = |inner: &mut MailQueue| inner.blocks.is_empty() && !inner.closed;
         let (mut inner, _) = self
             .came
             .wait_timeout_while(inner, patience, waiting)
@@ -193,7 +193,7 @@ mod tests {
         let low = all.open(HeightRange::new(1, 5));
         let high = all.open(HeightRange::new(5, 9));
         assert!(all.of(0).is_none() && all.of(9).is_none());
-        let bytes = |byte| BlockBytes::new(vec![byte], &Arc::default());
+        let bytes = |byte| BlockBuffer::new(vec![byte], &Arc::default());
         all.of(4).unwrap().put(4, BlockHash::ZERO, bytes(4));
         all.of(5).unwrap().put(5, BlockHash::ZERO, bytes(5));
         assert!(matches!(low.take(Duration::ZERO), Mail::Block(4, _, raw) if raw[..] == [4]));

@@ -12,9 +12,9 @@
 //! connected to us are asked for nothing, so nothing is held against them. Their headers stay known: how
 //! much builds on such a block is for the caller to weigh.
 
-use super::presence::Verdict;
-use super::state::State;
-use super::{Network, Shared};
+use super::presence::PeerVerdict;
+use super::state::NetworkState;
+use super::{NetworkShared, PeerNetwork};
 use crate::PeerId;
 use crate::headers::{HeaderSync, TooNew};
 use apus_chain::{BlockHash, ConnectedHeader, HeaderChain, HeaderId, Height};
@@ -32,7 +32,7 @@ pub struct BestHeader {
     pub chain_work: u128,
 }
 
-impl Network {
+impl PeerNetwork {
     /// The end of the most-work chain that holds none of the blocks of `without`. Where the one with
     /// the most work of all headers holds one, it is a chain that some connected peer has told to be
     /// its own, up to its end; none where no peer has.
@@ -54,7 +54,7 @@ impl Network {
     /// How long a caller has been waiting since anything useful came. Of no meaning while none
     /// waits.
     pub fn quiet_for(&self) -> Duration {
-        let shared: &Shared = &self.shared;
+        let shared: &NetworkShared = &self.shared;
         let state = shared.lock();
         Duration::from_millis(shared.now().saturating_sub(state.useful_at))
     }
@@ -95,7 +95,7 @@ impl Without<'_> {
     }
 }
 
-impl State {
+impl NetworkState {
     /// To ask of chains whether they hold any of these blocks.
     pub(super) fn without<'a>(
         &self,
@@ -135,9 +135,9 @@ const REMEMBERED_MAX: usize = 256;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct InvalidBlocks(VecDeque<BlockHash>);
+pub(super) struct InvalidBlockHashes(VecDeque<BlockHash>);
 
-impl InvalidBlocks {
+impl InvalidBlockHashes {
     /// Whether it is new.
     fn put(&mut self, hash: BlockHash) -> bool {
         if self.0.contains(&hash) {
@@ -151,7 +151,7 @@ impl InvalidBlocks {
     }
 }
 
-impl Network {
+impl PeerNetwork {
     /// A block breaks a rule, and its header commits to it: peers whose chain has it are parted
     /// with like those that send damaged blocks, and so are peers that announce such a chain later.
     pub fn invalid(&self, hash: &BlockHash) {
@@ -164,7 +164,7 @@ impl Network {
     }
 }
 
-impl State {
+impl NetworkState {
     /// Parts with a peer whose chain has an invalid block.
     pub(super) fn part_if_invalid(&mut self, id: PeerId) {
         if self.invalid.0.is_empty() {
@@ -181,7 +181,7 @@ impl State {
         if let Some(address) = self.peers.get(&id).and_then(|peer| peer.address.clone()) {
             self.book.misbehaved(&address, super::unix_time());
         }
-        self.hang_up(id, &why, Verdict::Misbehaved);
+        self.hang_up(id, &why, PeerVerdict::Misbehaved);
     }
 }
 
@@ -190,14 +190,14 @@ const TOLD: usize = 3;
 
 /// Headers that were refused for what they are, not for their times.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusedHeaders {
     /// How many times.
     pub count: u64,
     /// Of whom, and why: the first ones, each once.
     pub first: Vec<String>,
 }
 
-impl Refused {
+impl RefusedHeaders {
     pub(super) fn note(&mut self, what: String) {
         self.count += 1;
         if self.first.len() < TOLD && !self.first.contains(&what) {
@@ -217,7 +217,7 @@ pub struct ClockDoubt {
     pub behind: i64,
 }
 
-impl Network {
+impl PeerNetwork {
     /// A chain of more work than ours that the clock alone keeps out, if a peer has one.
     pub fn clock_doubt(&self) -> Option<ClockDoubt> {
         let now_ms = self.shared.now();
@@ -227,7 +227,7 @@ impl Network {
     }
 
     /// Headers of peers that were refused so far.
-    pub fn refused_headers(&self) -> Refused {
+    pub fn refused_headers(&self) -> RefusedHeaders {
         self.shared.lock().refused.clone()
     }
 
@@ -241,7 +241,7 @@ impl Network {
     }
 }
 
-impl State {
+impl NetworkState {
     /// What of the peers that were dialled one half's clocks are ahead at least. With two it is the smaller one: one peer
     /// alone makes no other's clock wrong.
     fn clock_behind(&self) -> i64 {

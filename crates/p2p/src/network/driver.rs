@@ -2,8 +2,8 @@
 //! try, and for those that went silent.
 
 use super::peer::{Guard, Origin, spawn};
-use super::state::State;
-use super::{NetworkError, Shared, unix_time};
+use super::state::NetworkState;
+use super::{NetworkError, NetworkShared, unix_time};
 use crate::PeerId;
 use crate::addresses::{NodeAddress, resolve_seeds, seeds_by_name};
 use std::net::SocketAddr;
@@ -40,7 +40,7 @@ struct Named {
 }
 
 /// Runs until the network ends.
-pub(super) fn drive(shared: &Arc<Shared>) {
+pub(super) fn drive(shared: &Arc<NetworkShared>) {
     let _guard = Guard(shared);
     let options = &shared.options;
     let named = |address: &NodeAddress| Named {
@@ -80,7 +80,7 @@ pub(super) fn drive(shared: &Arc<Shared>) {
 }
 
 /// What happens because time passes.
-fn watch(state: &mut State, shared: &Shared, now: u64) {
+fn watch(state: &mut NetworkState, shared: &NetworkShared, now: u64) {
     let received: Vec<(PeerId, u64)> = state
         .peers
         .iter()
@@ -112,7 +112,7 @@ fn watch(state: &mut State, shared: &Shared, now: u64) {
 
 /// Blocks are wanted that no peer has, or that each refused once: after a while the peers that we
 /// dialled make room for others, or for themselves on a connection that may do better.
-fn part_with_useless(state: &mut State, now: u64) {
+fn part_with_useless(state: &mut NetworkState, now: u64) {
     if now < state.usefulness_at {
         return;
     }
@@ -129,7 +129,7 @@ fn part_with_useless(state: &mut State, now: u64) {
 }
 
 /// Keeps a connection to each peer that the user named.
-fn dial_named(shared: &Arc<Shared>, named: &mut [Named], now: u64) {
+fn dial_named(shared: &Arc<NetworkShared>, named: &mut [Named], now: u64) {
     {
         // In the place of the only peer there is, itself: a new connection may go better.
         let mut state = shared.lock();
@@ -162,7 +162,7 @@ fn dial_named(shared: &Arc<Shared>, named: &mut [Named], now: u64) {
 }
 
 /// Keeps as many connections as are wanted to peers of the address book.
-fn dial_found(shared: &Arc<Shared>, now: u64) {
+fn dial_found(shared: &Arc<NetworkShared>, now: u64) {
     loop {
         let mut state = shared.lock();
         let outbound = state.peers.values().filter(|peer| !peer.is_inbound()).count();
@@ -235,7 +235,7 @@ impl Seeds {
     }
 
     /// Takes what they answered, and asks them if that is due.
-    pub(super) fn step(&mut self, shared: &Arc<Shared>, now: u64) {
+    pub(super) fn step(&mut self, shared: &Arc<NetworkShared>, now: u64) {
         let mut state = shared.lock();
         while let Ok(found) = self.answers.try_recv() {
             state.book.add_from_dns(&found, unix_time());

@@ -6,13 +6,13 @@
 
 use super::by_hash::Fences;
 use super::peer::Outgoing;
-use super::state::{Handle, Peer, State};
+use super::state::{NetworkPeer, NetworkState, PeerHandle};
 use crate::PeerId;
 use crate::addresses::NodeAddress;
 use crate::download::Blame;
 use crate::headers::DisconnectReason;
 use crate::message::Message;
-use crate::transport::{Fault, PeerError};
+use crate::transport::{PeerError, PeerFault};
 
 /// So long one that connected to us keeps its place for sure, from when it came or last asked for
 /// blocks; in milliseconds.
@@ -23,7 +23,7 @@ const LOST_MAX: usize = 64;
 
 /// What the end of a connection says about the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum PeerVerdict {
     /// It did what no honest node does.
     Misbehaved,
     /// It was of no use.
@@ -32,7 +32,7 @@ pub(super) enum Verdict {
     Blameless,
 }
 
-impl From<Blame> for Verdict {
+impl From<Blame> for PeerVerdict {
     /// Only a damaged block is a lie. A block that came unasked may be one that was given up, and a
     /// peer that has not what it said it has may have lost it.
     fn from(why: Blame) -> Self {
@@ -44,7 +44,7 @@ impl From<Blame> for Verdict {
     }
 }
 
-impl From<DisconnectReason> for Verdict {
+impl From<DisconnectReason> for PeerVerdict {
     fn from(why: DisconnectReason) -> Self {
         match why {
             DisconnectReason::InvalidHeaders => Self::Misbehaved,
@@ -54,12 +54,12 @@ impl From<DisconnectReason> for Verdict {
     }
 }
 
-impl State {
+impl NetworkState {
     /// A place for a peer that we connect to.
     pub(super) fn new_peer(&mut self, address: Option<NodeAddress>, now: u64) -> PeerId {
         let id = PeerId(self.next_peer);
         self.next_peer += 1;
-        let peer = Peer {
+        let peer = NetworkPeer {
             address,
             handle: None,
             why: None,
@@ -76,7 +76,7 @@ impl State {
     pub(super) fn connected(
         &mut self,
         id: PeerId,
-        handle: Handle,
+        handle: PeerHandle,
         now: u64,
     ) -> Result<(), PeerError> {
         let Some(peer) = self.peers.get_mut(&id).filter(|_| !self.ended) else {
@@ -117,22 +117,22 @@ impl State {
             let unix = super::unix_time();
             let (why, verdict) = match &peer.why {
                 Some((why, verdict)) => (why.clone(), *verdict),
-                None if reason.kind() == Fault::Misbehaved => {
-                    (reason.to_string(), Verdict::Misbehaved)
+                None if reason.kind() == PeerFault::Misbehaved => {
+                    (reason.to_string(), PeerVerdict::Misbehaved)
                 }
-                None if peer.handle.is_none() => (reason.to_string(), Verdict::Useless),
-                None => (reason.to_string(), Verdict::Blameless),
+                None if peer.handle.is_none() => (reason.to_string(), PeerVerdict::Useless),
+                None => (reason.to_string(), PeerVerdict::Blameless),
             };
             if let PeerError::Headers { what } = reason {
                 self.refused.note(format!("{address}: {what}"));
             }
             self.last_lost = Some(format!("{address}: {why}"));
             match verdict {
-                Verdict::Misbehaved => self.book.misbehaved(address, unix),
-                Verdict::Useless => self.book.failed(address, unix),
-                Verdict::Blameless => self.book.disconnected(address, unix),
+                PeerVerdict::Misbehaved => self.book.misbehaved(address, unix),
+                PeerVerdict::Useless => self.book.failed(address, unix),
+                PeerVerdict::Blameless => self.book.disconnected(address, unix),
             }
-            if verdict == Verdict::Misbehaved && self.keeps_named {
+            if verdict == PeerVerdict::Misbehaved && self.keeps_named {
                 self.misbehaved.insert(id);
             }
             // One that was never reached has sent nothing.
@@ -147,7 +147,7 @@ impl State {
     }
 
     /// Ends a connection; the peer's thread will tell that it is gone.
-    pub(super) fn hang_up(&mut self, id: PeerId, why: &str, verdict: Verdict) {
+    pub(super) fn hang_up(&mut self, id: PeerId, why: &str, verdict: PeerVerdict) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         if let Some(handle) = &peer.handle {
             // The first reason is the one.
@@ -160,7 +160,7 @@ impl State {
     pub(super) fn part_with_all(&mut self, why: &str) {
         let outbound = self.peers.iter().filter(|(_, peer)| !peer.is_inbound());
         let outbound: Vec<PeerId> = outbound.map(|(&id, _)| id).collect();
-        outbound.into_iter().for_each(|id| self.hang_up(id, why, Verdict::Blameless));
+        outbound.into_iter().for_each(|id| self.hang_up(id, why, PeerVerdict::Blameless));
     }
 
     /// Pings each peer now and then, and parts with those that are no longer there.
@@ -180,7 +180,7 @@ impl State {
             }
         }
         for id in gone {
-            self.hang_up(id, "did not answer a ping and sent nothing else", Verdict::Useless);
+            self.hang_up(id, "did not answer a ping and sent nothing else", PeerVerdict::Useless);
         }
         due.into_iter().for_each(|id| self.ping(id, now));
     }
@@ -218,7 +218,7 @@ impl State {
         let inbound = self.peers.values().filter(|peer| peer.is_inbound() && !peer.is_leaving());
         if inbound.count() >= max {
             let idle = self.most_idle_inbound(now)?;
-            self.hang_up(idle, "makes room for another one", Verdict::Blameless);
+            self.hang_up(idle, "makes room for another one", PeerVerdict::Blameless);
         }
         Some(self.new_peer(None, now))
     }

@@ -5,7 +5,7 @@
 //! it as long as the connection lasts. So only what is there at that moment, and will stay, is offered.
 
 use super::peer::{Guard, Origin, Outgoing, spawn};
-use super::{NetworkError, Shared};
+use super::{NetworkError, NetworkShared};
 use crate::PeerId;
 use crate::message::{Inventory, InventoryKind, Message, Services};
 use crate::transport::{MessageWriter, PeerError};
@@ -39,7 +39,7 @@ pub trait BlockProvider: Send + Sync {
 
 /// Accepts connections until [`stop_listening`].
 pub(super) fn listen(
-    shared: &Arc<Shared>,
+    shared: &Arc<NetworkShared>,
     address: SocketAddr,
 ) -> Result<(SocketAddr, JoinHandle<()>), NetworkError> {
     let failed = |error: io::Error| NetworkError::Listen { address, error: error.to_string() };
@@ -51,7 +51,7 @@ pub(super) fn listen(
     Ok((local, thread))
 }
 
-fn accept_all(shared: &Arc<Shared>, listener: &TcpListener) {
+fn accept_all(shared: &Arc<NetworkShared>, listener: &TcpListener) {
     let _guard = Guard(shared);
     for stream in listener.incoming() {
         if shared.has_ended() {
@@ -81,7 +81,7 @@ pub(super) fn stop_listening(address: SocketAddr) -> bool {
 
 /// Answers `getheaders` (Core `net_processing.cpp`).
 pub(super) fn headers(
-    shared: &Shared,
+    shared: &NetworkShared,
     id: PeerId,
     locator: &[BlockHash],
     stop: &BlockHash,
@@ -124,7 +124,7 @@ fn raw_at(
 
 /// Answers `getdata`; on the thread that writes, so that no more than one block is in memory.
 pub(super) fn blocks(
-    shared: &Shared,
+    shared: &NetworkShared,
     writer: &mut MessageWriter,
     items: Vec<Inventory>,
 ) -> Result<(), PeerError> {
@@ -153,12 +153,12 @@ const LIMITED_BLOCKS: Height = 288;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Offer {
+pub(super) struct ServiceOffer {
     /// Up to here all blocks are known to be there, and they stay.
     all_to: Option<(Height, BlockHash)>,
 }
 
-impl Offer {
+impl ServiceOffer {
     /// What can be had of `chain`, which is the one that peers are told of. No peer needs to
     /// be given the genesis block.
     pub(super) fn services(&mut self, chain: &HeaderChain, blocks: &dyn BlockProvider) -> Services {
@@ -283,7 +283,7 @@ mod tests {
         ];
         for (first, keeps_all, expected) in cases {
             let there = (first..=400).map(|height| *chain.hash(height).unwrap()).collect();
-            let services = Offer::default()
+            let services = ServiceOffer::default()
                 .services(&chain, &Blocks { there, keeps_all, ..Blocks::default() });
             assert_eq!(services, expected, "from {first}, all: {keeps_all}");
         }
@@ -297,7 +297,7 @@ mod tests {
         let [short, longer, branch] = [&raw, &longer, &branch].map(|raw| chain(raw));
         let there = (1..=400).map(|height| *short.hash(height).unwrap()).collect();
         let mut blocks = Blocks { there, keeps_all: true, ..Blocks::default() };
-        let mut offer = Offer::default();
+        let mut offer = ServiceOffer::default();
         assert!(offer.services(&short, &blocks).has(Services::NETWORK));
         assert_eq!(offer.services(&longer, &blocks), Services::default());
         assert_eq!(offer.services(&branch, &blocks), Services::default());
@@ -319,7 +319,7 @@ mod tests {
         let chain = chain(&mined(None, 1000, 1));
         let there = (1..1000).map(|height| *chain.hash(height).unwrap()).collect();
         let mut blocks = Blocks { there, keeps_all: true, ..Blocks::default() };
-        let mut offer = Offer::default();
+        let mut offer = ServiceOffer::default();
         let mut looked_up = |blocks: &Blocks| {
             let services = offer.services(&chain, blocks);
             (services, blocks.looked_up.swap(0, Ordering::Relaxed))

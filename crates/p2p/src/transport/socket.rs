@@ -6,7 +6,7 @@
 //! was announced. Each call waits for a *tick* at most and then says so, whatever the peer does.
 
 use super::stream::Buffers;
-use crate::message::{MessageError, Services};
+use crate::message::{MessageError, PayloadFlaw, Services};
 use apus_chain::Network;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// What a failed connection says about the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum PeerFault {
     /// It broke the protocol: nothing is to be had there.
     Misbehaved,
     /// No connection of use came about: no peer is there, or one that lacks what we need.
@@ -116,19 +116,19 @@ pub enum PeerError {
 impl PeerError {
     /// What this says about the peer.
     #[must_use]
-    pub const fn kind(&self) -> Fault {
+    pub const fn kind(&self) -> PeerFault {
         match self {
             Self::Protocol { .. }
             | Self::Headers { .. }
             | Self::TooLong { .. }
             | Self::Handshake { .. }
-            | Self::WrongNetwork { .. } => Fault::Misbehaved,
+            | Self::WrongNetwork { .. } => PeerFault::Misbehaved,
             Self::Connect { .. }
             | Self::Proxy { .. }
             | Self::ClosedDuringV2Handshake
             | Self::ConnectedToSelf
-            | Self::MissingServices { .. } => Fault::Unreachable,
-            Self::Io(_) | Self::Timeout { .. } | Self::Closed => Fault::Gone,
+            | Self::MissingServices { .. } => PeerFault::Unreachable,
+            Self::Io(_) | Self::Timeout { .. } | Self::Closed => PeerFault::Gone,
         }
     }
 
@@ -140,8 +140,8 @@ impl PeerError {
 impl From<MessageError> for PeerError {
     fn from(error: MessageError) -> Self {
         let what = error.to_string();
-        match error {
-            MessageError::OfKnots { .. } => Self::Headers { what },
+        match error.flaw {
+            PayloadFlaw::OfKnots { .. } => Self::Headers { what },
             _ => Self::Protocol { what },
         }
     }

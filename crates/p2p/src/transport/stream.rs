@@ -12,7 +12,7 @@
 
 use super::socket::{Body, Deadline, Incoming, PeerError, send};
 use super::v2::{LENGTH_BYTES, V2Reader, V2Writer};
-use crate::message::{COMMAND_BYTES, Command, Message, PAYLOAD_BYTES_MAX, decode, encode};
+use crate::message::{COMMAND_BYTES, CommandName, Message, PAYLOAD_BYTES_MAX, decode, encode};
 use apus_chain::Network;
 use apus_hash::sha256d;
 use std::fmt;
@@ -59,7 +59,7 @@ impl MessageReader {
         self.incoming.set_tick(tick)
     }
 
-    /// Takes memory for blocks from there, where [`BlockBytes`](super::BlockBytes) leave theirs.
+    /// Takes memory for blocks from there, where [`BlockBuffer`](super::BlockBytes) leave theirs.
     pub fn use_buffers(&mut self, buffers: &Arc<Buffers>) {
         self.incoming.use_buffers(buffers);
     }
@@ -110,7 +110,7 @@ impl MessageReader {
     }
 
     /// The next message that is all here.
-    fn take_message(&mut self) -> Result<Option<(Command, Vec<u8>)>, PeerError> {
+    fn take_message(&mut self) -> Result<Option<(CommandName, Vec<u8>)>, PeerError> {
         loop {
             if self.body.is_none() {
                 let Some(length) = self.take_length()? else { return Ok(None) };
@@ -208,10 +208,10 @@ impl MessageWriter {
     /// # Errors
     /// As [`MessageWriter::write`].
     pub fn write_block(&mut self, block: &[u8]) -> Result<(), PeerError> {
-        self.write_payload(Command::new("block"), block)
+        self.write_payload(CommandName::new("block"), block)
     }
 
-    fn write_payload(&mut self, command: Command, payload: &[u8]) -> Result<(), PeerError> {
+    fn write_payload(&mut self, command: CommandName, payload: &[u8]) -> Result<(), PeerError> {
         let result = self.try_write(command, payload);
         if result.is_err() {
             // An error means that it is closed already.
@@ -220,7 +220,7 @@ impl MessageWriter {
         result
     }
 
-    fn try_write(&mut self, command: Command, payload: &[u8]) -> Result<(), PeerError> {
+    fn try_write(&mut self, command: CommandName, payload: &[u8]) -> Result<(), PeerError> {
         if payload.len() > PAYLOAD_BYTES_MAX {
             let what = format!("`{command}` of {} bytes is no message", payload.len());
             return Err(PeerError::Io(io::Error::new(io::ErrorKind::InvalidInput, what)));
@@ -257,19 +257,19 @@ pub(crate) const HEADER_BYTES: usize = 24;
 /// Bytes that begin every connection in plaintext: magic and the command `version`.
 pub(crate) const PREFIX_BYTES: usize = 16;
 
-const BLOCK: Command = Command::new("block");
+const BLOCK: CommandName = CommandName::new("block");
 
 /// Reads messages out of headers and payloads.
 #[derive(Debug)]
 pub(crate) struct V1Reader {
     network: Network,
-    command: Command,
+    command: CommandName,
     checksum: [u8; 4],
 }
 
 impl V1Reader {
     pub(crate) const fn new(network: Network) -> Self {
-        Self { network, command: Command::NONE, checksum: [0; 4] }
+        Self { network, command: CommandName::NONE, checksum: [0; 4] }
     }
 
     /// Takes a header; returns how many bytes of payload follow.
@@ -279,7 +279,7 @@ impl V1Reader {
         let (len, rest) = split::<4>(rest);
         let (checksum, _) = split::<4>(rest);
         check_magic(magic, self.network)?;
-        let command = Command::from_bytes(command);
+        let command = CommandName::from_bytes(command);
         let len = u32::from_le_bytes(len) as usize;
         if len > PAYLOAD_BYTES_MAX {
             let what = format!("message `{command}`");
@@ -294,7 +294,7 @@ impl V1Reader {
     /// That of a block is not held against its checksum: every byte of a block is proved by its
     /// header, which the consumer checks in any case, and hashing it once more would be a seventh
     /// of all work.
-    pub(crate) fn payload(&self, payload: Vec<u8>) -> Result<(Command, Vec<u8>), PeerError> {
+    pub(crate) fn payload(&self, payload: Vec<u8>) -> Result<(CommandName, Vec<u8>), PeerError> {
         if self.command != BLOCK && checksum(&payload) != self.checksum {
             return Err(PeerError::protocol(format!(
                 "message `{}` of {} bytes has a wrong checksum",
@@ -307,7 +307,7 @@ impl V1Reader {
 }
 
 /// The header of a message.
-pub(crate) fn header(network: Network, command: Command, payload: &[u8]) -> [u8; HEADER_BYTES] {
+pub(crate) fn header(network: Network, command: CommandName, payload: &[u8]) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     header[..4].copy_from_slice(&network.magic());
     header[4..16].copy_from_slice(&command.to_bytes());
@@ -320,7 +320,7 @@ pub(crate) fn header(network: Network, command: Command, payload: &[u8]) -> [u8;
 /// another network's plaintext they are an error: no key looks like that.
 pub(crate) fn is_v1(first: &[u8; PREFIX_BYTES], network: Network) -> Result<bool, PeerError> {
     let (magic, command) = split::<4>(first);
-    if command != Command::new("version").to_bytes() {
+    if command != CommandName::new("version").to_bytes() {
         return Ok(false);
     }
     check_magic(magic, network).map(|()| true)
@@ -403,24 +403,24 @@ impl Buffers {
 }
 
 /// The bytes of a block. Their memory is used again when this is dropped.
-pub struct BlockBytes {
+pub struct BlockBuffer {
     bytes: Vec<u8>,
     home: Arc<Buffers>,
 }
 
-impl BlockBytes {
+impl BlockBuffer {
     pub(crate) fn new(bytes: Vec<u8>, home: &Arc<Buffers>) -> Self {
         Self { bytes, home: Arc::clone(home) }
     }
 }
 
-impl Clone for BlockBytes {
+impl Clone for BlockBuffer {
     fn clone(&self) -> Self {
         Self::new(self.bytes.clone(), &self.home)
     }
 }
 
-impl Deref for BlockBytes {
+impl Deref for BlockBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -428,13 +428,13 @@ impl Deref for BlockBytes {
     }
 }
 
-impl Drop for BlockBytes {
+impl Drop for BlockBuffer {
     fn drop(&mut self) {
         self.home.give(std::mem::take(&mut self.bytes));
     }
 }
 
-impl fmt::Debug for BlockBytes {
+impl fmt::Debug for BlockBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes", self.bytes.len())
     }

@@ -9,7 +9,7 @@
 //! memory: what is said is public, and a listener on this machine hears it anyway.
 
 use super::socket::{Body, Deadline, Incoming, PeerError, send};
-use crate::message::{COMMAND_BYTES, Command, PAYLOAD_BYTES_MAX};
+use crate::message::{COMMAND_BYTES, CommandName, PAYLOAD_BYTES_MAX};
 use apus_chain::Network;
 use chacha20::ChaCha20;
 use chacha20::cipher::{KeyIvInit, StreamCipher, StreamCipherSeek};
@@ -52,7 +52,7 @@ impl V2Reader {
     pub(crate) fn packet(
         &mut self,
         mut packet: Vec<u8>,
-    ) -> Result<Option<(Command, Vec<u8>)>, PeerError> {
+    ) -> Result<Option<(CommandName, Vec<u8>)>, PeerError> {
         if !self.open(&[], &mut packet)? {
             return Ok(None);
         }
@@ -82,7 +82,11 @@ pub(crate) struct V2Writer {
 
 impl V2Writer {
     /// The packet of a message.
-    pub(crate) fn packet(&mut self, command: Command, payload: &[u8]) -> Result<&[u8], PeerError> {
+    pub(crate) fn packet(
+        &mut self,
+        command: CommandName,
+        payload: &[u8],
+    ) -> Result<&[u8], PeerError> {
         self.seal(&[], |contents| {
             write_name(command, contents);
             contents.extend_from_slice(payload);
@@ -135,7 +139,7 @@ pub(crate) fn handshake(
 
 /// Ends the garbage, which the first packet proves, and sends the version packet: an empty one.
 fn send_version(
-    session: &Session,
+    session: &SessionKeys,
     garbage: &[u8],
     stream: &TcpStream,
     deadline: &Deadline,
@@ -150,7 +154,7 @@ fn send_version(
 /// Takes the peer's garbage, and its packets up to the first that is no decoy: the version packet,
 /// whose contents mean nothing yet.
 fn receive_version(
-    session: &Session,
+    session: &SessionKeys,
     incoming: &mut Incoming,
     deadline: &Deadline,
 ) -> Result<V2Reader, PeerError> {
@@ -248,8 +252,8 @@ const NAMES: [&str; 36] = [
 pub(crate) const NAME_BYTES_MAX: usize = 1 + COMMAND_BYTES;
 
 /// Writes a name in its shortest form.
-fn write_name(command: Command, out: &mut Vec<u8>) {
-    match NAMES.iter().position(|&name| command == Command::new(name)) {
+fn write_name(command: CommandName, out: &mut Vec<u8>) {
+    match NAMES.iter().position(|&name| command == CommandName::new(name)) {
         Some(place) => out.push(place as u8 + 1),
         None => {
             out.push(0);
@@ -260,17 +264,17 @@ fn write_name(command: Command, out: &mut Vec<u8>) {
 
 /// The name that contents begin with, and its length in bytes. Numbers without a name are left for
 /// later times, so their messages mean nothing and do no harm.
-fn read_name(contents: &[u8]) -> Result<(Command, usize), PeerError> {
+fn read_name(contents: &[u8]) -> Result<(CommandName, usize), PeerError> {
     let Some((&first, rest)) = contents.split_first() else {
         return Err(PeerError::protocol("a packet without a message's name"));
     };
     if first == 0 {
         let name = rest.first_chunk::<COMMAND_BYTES>();
         let name = name.ok_or_else(|| PeerError::protocol("a packet ends within a name"))?;
-        return Ok((Command::from_bytes(*name), NAME_BYTES_MAX));
+        return Ok((CommandName::from_bytes(*name), NAME_BYTES_MAX));
     }
     let known = NAMES.get(usize::from(first) - 1);
-    Ok((known.map_or(Command::NONE, |name| Command::new(name)), 1))
+    Ok((known.map_or(CommandName::NONE, |name| CommandName::new(name)), 1))
 }
 
 /// Bytes of a public key as it is sent.
@@ -317,7 +321,7 @@ impl OurKey {
     }
 
     /// The keys of a session with the owner of `theirs`.
-    fn agree(&self, theirs: [u8; KEY_BYTES], role: Role, network: Network) -> Session {
+    fn agree(&self, theirs: [u8; KEY_BYTES], role: Role, network: Network) -> SessionKeys {
         let theirs = ElligatorSwift::from_array(theirs);
         let (first, second, party) = match role {
             Role::Initiator => (self.public, theirs, ElligatorSwiftParty::A),
@@ -325,12 +329,12 @@ impl OurKey {
         };
         let shared = ElligatorSwift::shared_secret(first, second, self.secret, party, None);
         let salt = [&b"bitcoin_v2_shared_secret"[..], &network.magic()].concat();
-        Session { keys: Salt::new(HKDF_SHA256, &salt).extract(shared.as_secret_bytes()), role }
+        SessionKeys { keys: Salt::new(HKDF_SHA256, &salt).extract(shared.as_secret_bytes()), role }
     }
 }
 
 /// What only the two sides know.
-struct Session {
+struct SessionKeys {
     keys: Prk,
     role: Role,
 }
@@ -343,7 +347,7 @@ struct Direction {
     terminator: [u8; TERMINATOR_BYTES],
 }
 
-impl Session {
+impl SessionKeys {
     /// What we send; none only if a crate is broken.
     fn outbound(&self) -> Option<Direction> {
         self.of_sender(self.role)

@@ -24,7 +24,7 @@ use crate::progress::{Event, Observer, Phase, Progress, stop_if_interrupted};
 use crate::warning::Warning;
 use crate::workdir::Workdir;
 use apus_chain::{BlockHash, HEADER_SIZE, Header, HeaderChain, Height, Params};
-use apus_p2p::network::{Network, NetworkOptions, NetworkStatus};
+use apus_p2p::network::{NetworkOptions, NetworkStatus, PeerNetwork};
 use apus_storage::Storage;
 use choice::Choice;
 use counts::TxCounts;
@@ -51,7 +51,7 @@ const ADDRESSES_EVERY: Duration = Duration::from_secs(180);
 
 /// A running network.
 pub struct Peers<'a> {
-    network: Network,
+    network: PeerNetwork,
     params: Params,
     workdir: &'a dyn Storage,
     recent: Arc<RecentBlocks>,
@@ -97,7 +97,7 @@ impl<'a> Peers<'a> {
             (Some(_), None) => Some(Arc::clone(&recent) as _),
         };
         let gives_little = options.listen.is_some() && kept.is_none();
-        let network = Network::start(NetworkOptions {
+        let network = PeerNetwork::start(NetworkOptions {
             headers: stored.headers,
             addresses,
             blocks,
@@ -127,7 +127,7 @@ impl<'a> Peers<'a> {
         workdir: &'a dyn Storage,
     ) -> Result<Self, SyncError> {
         let params = options.params.clone();
-        let network = Network::start(NetworkOptions { headers, blocks: None, ..options })?;
+        let network = PeerNetwork::start(NetworkOptions { headers, blocks: None, ..options })?;
         Ok(Self {
             network,
             params,

@@ -136,7 +136,7 @@ pub(crate) const FORMATS: &[(&str, &str)] = &[
     ("report.md", "crates/apus/src/report/failed.rs"),
     ("snapshot.md", "crates/datadir/src/snapshot.rs"),
     ("submit.md", "crates/sync/src/chainman/log.rs"),
-    ("utreexo-wire.md", "crates/p2p/src/utreexo/codec.rs"),
+    ("utreexo-wire.md", "crates/p2p/src/utreexo.rs"),
     ("workdir.md", "crates/datadir/src/store/log.rs"),
     ("workdir.md", "crates/sync/src/workdir/segment.rs"),
     ("workdir.md", "crates/sync/src/workdir/record.rs"),

@@ -16,7 +16,7 @@ fn sizes(seed: u64, count: usize, low: u64, high: u64) -> Vec<u64> {
 /// Megabytes of blocks from these nodes: the time it took, by what it takes at the least.
 fn efficiency(nodes: Vec<Node>, honest: &[Node], count: usize, line: f64) -> f64 {
     let sum: f64 = honest.iter().map(|node| node.rate).sum();
-    let options = Options { bytes_max: 1 << 30, ..Options::default() };
+    let options = DownloadOptions { bytes_max: 1 << 30, ..DownloadOptions::default() };
     let sizes = sizes(7, count, 500_000, 1_500_000);
     let mut simulation = Simulation::new(1, options, sizes, line, nodes, EVERYTHING);
     let ideal = simulation.bytes() as f64 / sum.min(line);
@@ -72,7 +72,7 @@ fn large_blocks_right_after_small_ones_are_shared_out() {
         let mut sizes = sizes(7, 2_200, 200, 300);
         sizes.extend(vec![1_800_000; large]);
         sizes.extend(self::sizes(8, 500, 200, 300));
-        let options = Options { bytes_max: 1 << 30, ..Options::default() };
+        let options = DownloadOptions { bytes_max: 1 << 30, ..DownloadOptions::default() };
         let rate: f64 = nodes.iter().map(|node| node.rate).sum();
         let mut simulation = Simulation::new(1, options, sizes, f64::INFINITY, nodes, EVERYTHING);
         let ideal = simulation.bytes() as f64 / rate;
@@ -86,7 +86,7 @@ fn large_blocks_right_after_small_ones_are_shared_out() {
 fn a_consumer_that_needs_order_hardly_waits_for_slow_peers() {
     let mut nodes = vec![Node::steady(20.0, 25); 8];
     nodes.extend([Node::steady(0.5, 25), Node::steady(2.0, 100)]);
-    let options = Options::default();
+    let options = DownloadOptions::default();
     let consumer = Consumer { in_order: true, segment: 64, segments: 4, rate: f64::INFINITY };
     let rate: f64 = nodes.iter().map(|node| node.rate).sum();
     let sizes = sizes(7, 1_500, 500_000, 1_500_000);
@@ -142,7 +142,7 @@ fn world(seed: u64) -> (Simulation, u64) {
     nodes.extend((0..rng.below(9)).map(|_| random_node(&mut rng, count as u32)));
     let spare: Vec<_> = (0..rng.below(4)).map(|_| random_node(&mut rng, count as u32)).collect();
     let line = [f64::INFINITY, honest.rate * 2.0, honest.rate / 2.0][rng.index(3)];
-    let options = Options {
+    let options = DownloadOptions {
         bytes_max: [1, 3_000_000, 20_000_000, 200_000_000][rng.index(4)],
         in_flight_max: [1, 4, 128][rng.index(3)],
         copies_max: 1 + rng.index(3),
@@ -193,7 +193,7 @@ fn honest_peers_are_used_in_full_whatever_the_others_do() {
             .collect();
         let mut nodes = honest.clone();
         nodes.extend((0..rng.below(4)).map(|_| random_node(&mut rng, 1_000)));
-        let options = Options { bytes_max: 1 << 30, ..Options::default() };
+        let options = DownloadOptions { bytes_max: 1 << 30, ..DownloadOptions::default() };
         let rate: f64 = honest.iter().map(|node| node.rate).sum();
         let (low, high) = [(20_000, 60_000), (500_000, 1_500_000)][rng.index(2)];
         // A minute's worth.
@@ -214,7 +214,7 @@ fn honest_peers_are_used_in_full_whatever_the_others_do() {
 fn what_limits_is_told() {
     let run = |rate| {
         let nodes = vec![Node::steady(20.0, 25); 4];
-        let options = Options { bytes_max: 20_000_000, ..Options::default() };
+        let options = DownloadOptions { bytes_max: 20_000_000, ..DownloadOptions::default() };
         let consumer = Consumer { rate, ..EVERYTHING };
         let sizes = sizes(3, 300, 500_000, 1_500_000);
         let mut simulation = Simulation::new(3, options, sizes, f64::INFINITY, nodes, consumer);
@@ -291,7 +291,8 @@ fn happen(download: &mut Download, rng: &mut Rng, now: u64, owed: &[(PeerId, Blo
 fn whatever_happens_window_and_peers_agree() {
     seeds(300, |seed| {
         let mut rng = Rng::new(seed);
-        let mut download = Download::new(Options { bytes_max: 6_000_000, ..Options::default() });
+        let mut download =
+            Download::new(DownloadOptions { bytes_max: 6_000_000, ..DownloadOptions::default() });
         let (mut now, mut owed) = (0, Vec::new());
         for _ in 0..400 {
             now += [0, 1, 50, 700][rng.index(4)];
@@ -299,7 +300,7 @@ fn whatever_happens_window_and_peers_agree() {
             check(&download);
             download.replacements(rng.index(3));
             for action in download.tick(now) {
-                if let Action::Request { peer, blocks } = action {
+                if let DownloadAction::Request { peer, blocks } = action {
                     owed.extend(blocks.into_iter().map(|block| (peer, block.1)));
                 }
             }

@@ -1,5 +1,8 @@
-use proptest::prelude::*;
+//! [`Meter`] and [`Sizes`] on their own.
+
+use super::super::peers::{Meter, Sizes};
 use super::*;
+use proptest::prelude::*;
 
 #[test]
 fn a_steady_rate_is_found_at_once_and_kept() {

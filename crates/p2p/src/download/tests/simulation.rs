@@ -131,7 +131,7 @@ pub(super) fn height(hash: &BlockHash) -> Height {
 impl Simulation {
     pub(super) fn new(
         seed: u64,
-        options: Options,
+        options: DownloadOptions,
         sizes: Vec<u64>,
         line: f64,
         nodes: Vec<Node>,
@@ -303,7 +303,7 @@ impl Simulation {
                 self.arrived.push_back(at);
                 self.held += size;
                 let held = self.held;
-                let bound = self.download.options.bytes_max.max(rates::SIZE_MAX) + self.size_max;
+                let bound = self.download.options.bytes_max.max(SIZE_MAX) + self.size_max;
                 assert!(held <= bound, "{held} bytes held of {bound}");
             }
             Received::Unrequested => {
@@ -344,9 +344,9 @@ impl Simulation {
         }
     }
 
-    fn act(&mut self, action: Action) {
+    fn act(&mut self, action: DownloadAction) {
         match action {
-            Action::Request { peer, blocks } => {
+            DownloadAction::Request { peer, blocks } => {
                 let connection = self.connections.get_mut(&peer).expect("it is connected");
                 assert!(blocks.len() <= self.download.options.in_flight_max);
                 for (at, hash) in blocks {
@@ -357,7 +357,7 @@ impl Simulation {
                     connection.requests.push_back((self.now + connection.node.latency, hash));
                 }
             }
-            Action::Disconnect { peer, why } => {
+            DownloadAction::Disconnect { peer, why } => {
                 self.connections.remove(&peer).expect("it is connected");
                 self.dropped.push((peer, why));
             }

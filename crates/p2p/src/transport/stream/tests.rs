@@ -1,10 +1,12 @@
+//! Headers of messages in plaintext, and memory that is used again.
+
 use super::*;
-use crate::transport::Fault;
+use crate::transport::PeerFault;
 use proptest::prelude::*;
 
 const NETWORK: Network = Network::Regtest;
 
-fn read(header: &[u8; 24], payload: &[u8]) -> Result<(Command, Vec<u8>), PeerError> {
+fn read(header: &[u8; 24], payload: &[u8]) -> Result<(CommandName, Vec<u8>), PeerError> {
     let mut reader = V1Reader::new(NETWORK);
     assert_eq!(reader.header(header)?, payload.len());
     reader.payload(payload.to_vec())
@@ -14,19 +16,19 @@ fn read(header: &[u8; 24], payload: &[u8]) -> Result<(Command, Vec<u8>), PeerErr
 fn verack_of_the_main_chain() {
     // As in every capture of the network's traffic.
     let known = *b"\xf9\xbe\xb4\xd9verack\0\0\0\0\0\0\0\0\0\0\x5d\xf6\xe0\xe2";
-    assert_eq!(header(Network::Main, Command::new("verack"), b""), known);
+    assert_eq!(header(Network::Main, CommandName::new("verack"), b""), known);
 }
 
 #[test]
 fn what_is_not_ours_ends_the_connection() {
-    let good = header(NETWORK, Command::new("ping"), b"12345678");
+    let good = header(NETWORK, CommandName::new("ping"), b"12345678");
     assert!(read(&good, b"12345678").is_ok());
     assert!(matches!(read(&good, b"12345679"), Err(PeerError::Protocol { .. })));
 
-    let other = header(Network::Main, Command::new("ping"), b"12345678");
+    let other = header(Network::Main, CommandName::new("ping"), b"12345678");
     let error = read(&other, b"12345678").unwrap_err();
     assert!(matches!(error, PeerError::WrongNetwork { found: Network::Main, .. }), "{error}");
-    assert_eq!(error.kind(), Fault::Misbehaved);
+    assert_eq!(error.kind(), PeerFault::Misbehaved);
 
     let mut noise = good;
     noise[0] ^= 1;
@@ -38,14 +40,14 @@ fn a_block_is_proved_by_its_header() {
     let good = header(NETWORK, BLOCK, b"block");
     assert_eq!(read(&good, b"blocK").unwrap(), (BLOCK, b"blocK".to_vec()));
     for other in ["blocks", "cmpctblock", "headers", "version", "inv"] {
-        let good = header(NETWORK, Command::new(other), b"block");
+        let good = header(NETWORK, CommandName::new(other), b"block");
         assert!(read(&good, b"blocK").is_err(), "{other}");
     }
 }
 
 #[test]
 fn four_million_bytes_and_no_more() {
-    let mut bytes = header(NETWORK, Command::new("block"), b"");
+    let mut bytes = header(NETWORK, CommandName::new("block"), b"");
     let mut reader = V1Reader::new(NETWORK);
     bytes[16..20].copy_from_slice(&4_000_000u32.to_le_bytes());
     assert_eq!(reader.header(&bytes).unwrap(), 4_000_000);
@@ -58,7 +60,7 @@ fn four_million_bytes_and_no_more() {
 #[test]
 fn a_connection_in_plaintext_is_known_by_its_first_bytes() {
     let first = |network, command| {
-        *header(network, Command::new(command), b"").first_chunk::<16>().unwrap()
+        *header(network, CommandName::new(command), b"").first_chunk::<16>().unwrap()
     };
     assert!(is_v1(&first(NETWORK, "version"), NETWORK).unwrap());
     assert!(!is_v1(&first(NETWORK, "verack"), NETWORK).unwrap());
@@ -70,7 +72,7 @@ fn a_connection_in_plaintext_is_known_by_its_first_bytes() {
 proptest! {
     #[test]
     fn a_header_reads_back(name in "[a-z0-9]{1,12}", payload: Vec<u8>) {
-        let command = Command::new(&name);
+        let command = CommandName::new(&name);
         let (back, bytes) = read(&header(NETWORK, command, &payload), &payload).unwrap();
         prop_assert_eq!((back, bytes), (command, payload));
     }
@@ -86,8 +88,8 @@ proptest! {
 
 const SIZE: usize = 1 << 20;
 
-fn block(size: usize, home: &Arc<Buffers>) -> BlockBytes {
-    BlockBytes::new(vec![1; size], home)
+fn block(size: usize, home: &Arc<Buffers>) -> BlockBuffer {
+    BlockBuffer::new(vec![1; size], home)
 }
 
 #[test]
@@ -112,7 +114,7 @@ fn what_lies_unused_is_bounded() {
     for (bytes, most) in [(0, 4 * SIZE), (16 << 20, 4 * SIZE), (128 << 20, 16 * SIZE)] {
         let buffers = Arc::new(Buffers::beside(bytes));
         let held = || buffers.lock().iter().map(Vec::capacity).sum::<usize>();
-        let blocks: Vec<BlockBytes> = (0..40).map(|_| block(SIZE, &buffers)).collect();
+        let blocks: Vec<BlockBuffer> = (0..40).map(|_| block(SIZE, &buffers)).collect();
         drop(blocks);
         assert_eq!(held(), most);
         // Those that came last stay.
@@ -123,7 +125,7 @@ fn what_lies_unused_is_bounded() {
         drop(block(most + 1, &buffers));
         assert_eq!(held(), most - 2 * SIZE);
         drop(block(100, &buffers));
-        drop(BlockBytes::new(Vec::new(), &buffers));
+        drop(BlockBuffer::new(Vec::new(), &buffers));
         assert!(buffers.take(100).is_none());
     }
     let none = Arc::new(Buffers::default());

@@ -1,9 +1,11 @@
+//! BIP-324 against its vectors, and names of messages.
+
 use super::*;
 use proptest::prelude::*;
 
 fn written(name: &str) -> Vec<u8> {
     let mut out = Vec::new();
-    write(Command::new(name), &mut out);
+    write_name(CommandName::new(name), &mut out);
     out
 }
 
@@ -31,20 +33,20 @@ fn numbers_are_those_of_the_table() {
 fn both_forms_read_back_and_unknown_numbers_are_nothing() {
     for name in NAMES.into_iter().chain(["version", "verack", "sendaddrv2"]) {
         let bytes = written(name);
-        assert_eq!(read(&bytes).unwrap(), (Command::new(name), bytes.len()));
+        assert_eq!(read_name(&bytes).unwrap(), (CommandName::new(name), bytes.len()));
     }
-    assert_eq!(read(b"\0block\0\0\0\0\0\0\0rest").unwrap(), (Command::new("block"), 13));
+    assert_eq!(read_name(b"\0block\0\0\0\0\0\0\0rest").unwrap(), (CommandName::new("block"), 13));
     for unknown in [37, 128, 255] {
-        assert_eq!(read(&[unknown, 1, 2]).unwrap(), (Command::NONE, 1));
+        assert_eq!(read_name(&[unknown, 1, 2]).unwrap(), (CommandName::NONE, 1));
     }
-    assert!(read(b"").is_err());
-    assert!(read(b"\0version\0\0\0\0").is_err());
+    assert!(read_name(b"").is_err());
+    assert!(read_name(b"\0version\0\0\0\0").is_err());
 }
 
 proptest! {
     #[test]
     fn what_is_read_lies_within_the_contents(contents: Vec<u8>) {
-        if let Ok((_, len)) = read(&contents) {
+        if let Ok((_, len)) = read_name(&contents) {
             prop_assert!(len <= contents.len());
         }
     }

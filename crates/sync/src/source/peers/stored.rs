@@ -6,7 +6,7 @@
 use crate::error::{StorageResult, SyncError};
 use crate::workdir::names::HEADERS;
 use apus_chain::{HEADER_SIZE, Network};
-use apus_p2p::headers::store::{Reader, write_frames, write_head};
+use apus_p2p::headers::store::{HeaderFileReader, write_frames, write_head};
 use apus_storage::{Storage, write_atomically};
 
 /// So many files are made one by the next start.
@@ -71,7 +71,7 @@ fn read_file(
 ) -> Result<bool, SyncError> {
     let mut input = storage.open(file, 0).at(storage, file)?;
     let length = storage.len(file).at(storage, file)?;
-    let Ok(Some(mut reader)) = Reader::open(&mut *input, network) else { return Ok(false) };
+    let Ok(Some(mut reader)) = HeaderFileReader::open(&mut *input, network) else { return Ok(false) };
     while let Ok(Some(frame)) = reader.next_frame() {
         frame.iter().for_each(&mut *each);
     }
