@@ -1,10 +1,9 @@
 //! Headers for tests: real ones from the fixtures, and mined ones.
 
-use super::HeaderTree;
-use super::rules::MEDIAN_TIME_SPAN;
 use crate::hashes::MerkleRoot;
-use crate::header::Header;
-use crate::height::Height;
+use crate::header::{Header, Height};
+use crate::header_tree::HeaderTree;
+use crate::header_tree::rules::MEDIAN_TIME_SPAN;
 use crate::params::Params;
 use crate::work::check_proof_of_work;
 

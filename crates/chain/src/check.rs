@@ -4,32 +4,27 @@
 //! `ContextualCheckBlock`), so that the first thing found wrong has the same name as there. The
 //! header's own rules (proof of work, difficulty, times, versions) are the header tree's business;
 //! amounts, scripts and spending are an engine's.
+//!
+//! Ids of the same transactions are computed one after the other while their bytes are near, and those of
+//! long ones last and together, since lanes that hash messages of different lengths wait for the longest.
 
 mod checked;
-mod error;
-mod ids;
 mod survey;
-mod transaction;
-mod witness;
 
-pub use checked::CheckedBlock;
-pub use error::{BlockError, TxError};
-pub use transaction::LOCKTIME_THRESHOLD;
+pub use checked::{BlockError, CheckedBlock, TxError};
+pub use survey::LOCKTIME_THRESHOLD;
 
 use crate::block::{BlockLayout, BlockView, TxView, Visitor};
-use crate::hashes::{BlockHash, Txid};
-use crate::header::Header;
-use crate::height::Height;
-use crate::merkle::{Merkle, MerkleScratch, merkle_root};
+use crate::hashes::{BlockHash, Merkle, MerkleScratch, Txid, merkle_root};
+use crate::header::{Header, Height};
 use crate::params::Params;
-use crate::script::height_push;
+use crate::read::Reader;
+use crate::script::{
+    BLOCK_SIGOPS_COST_MAX, ScriptVerifier, WITNESS_SCALE_FACTOR, height_push, witness_commitment,
+};
 use crate::signet::check_signet_solution;
-use crate::sigops::{BLOCK_SIGOPS_COST_MAX, WITNESS_SCALE_FACTOR};
-use crate::verify::ScriptVerifier;
-use ids::Ids;
-use survey::{Survey, Surveyor};
-use transaction::WEIGHT_MAX;
-use witness::{check_witnesses, witness_commitment_of};
+use apus_hash::{Message, sha256d, sha256d_each};
+use survey::{BlockSurvey, Surveyor, WEIGHT_MAX};
 
 /// What the header chain knows of a block before its bytes are looked at.
 #[derive(Clone, Copy)]
@@ -225,7 +220,7 @@ fn check_without_place(
     txids: &[[u8; 32]],
     context: &BlockContext<'_>,
     merkle: &mut MerkleScratch,
-    survey: &Survey,
+    survey: &BlockSurvey,
 ) -> Result<(), BlockError> {
     // Before what matches transactions and header, as in Core.
     if let Err(why) = check_signet(view, txids, context) {
@@ -283,7 +278,7 @@ fn check_merkle_root(
 const MERKLE_NODES_SIZE: usize = 64;
 
 /// The size limits and the place of the coinbase (Core `validation.cpp`, `CheckBlock`).
-fn check_shape(view: &BlockView<'_>, survey: &Survey) -> Result<(), BlockError> {
+fn check_shape(view: &BlockView<'_>, survey: &BlockSurvey) -> Result<(), BlockError> {
     let (txs, size) = (view.tx_count(), survey.stripped_size);
     // Core bounds four times the number of transactions too. None has less than ten bytes, so that
     // the bound on the bytes comes first.
@@ -302,7 +297,7 @@ fn check_shape(view: &BlockView<'_>, survey: &Survey) -> Result<(), BlockError> 
 
 /// What each transaction must obey by itself (Core `consensus/tx_check.cpp`), and all together in
 /// signature operations (Core `validation.cpp`, `CheckBlock`).
-fn check_transactions(survey: &Survey, txids: &[[u8; 32]]) -> Result<(), BlockError> {
+fn check_transactions(survey: &BlockSurvey, txids: &[[u8; 32]]) -> Result<(), BlockError> {
     if let Some((tx, error)) = survey.invalid {
         return Err(BlockError::Tx { tx, txid: Txid(txids[tx]), error });
     }
@@ -314,7 +309,7 @@ fn check_transactions(survey: &Survey, txids: &[[u8; 32]]) -> Result<(), BlockEr
 }
 
 /// All transactions are final (Core `validation.cpp`, `ContextualCheckBlock`).
-fn check_final(survey: &Survey, txids: &[[u8; 32]]) -> Result<(), BlockError> {
+fn check_final(survey: &BlockSurvey, txids: &[[u8; 32]]) -> Result<(), BlockError> {
     match survey.non_final {
         Some(tx) => Err(BlockError::NonFinal { tx, txid: Txid(txids[tx]) }),
         None => Ok(()),
@@ -322,7 +317,7 @@ fn check_final(survey: &Survey, txids: &[[u8; 32]]) -> Result<(), BlockError> {
 }
 
 /// The greatest weight (BIP-141; Core `validation.cpp`, `ContextualCheckBlock`).
-fn check_weight(view: &BlockView<'_>, survey: &Survey) -> Result<(), BlockError> {
+fn check_weight(view: &BlockView<'_>, survey: &BlockSurvey) -> Result<(), BlockError> {
     let weight = survey.weight(view.raw().len());
     if weight > WEIGHT_MAX { Err(BlockError::Weight { weight }) } else { Ok(()) }
 }
@@ -351,3 +346,145 @@ fn check_coinbase_height(
         .is_some_and(|input| input.script_sig().starts_with(&push[..length]));
     if begins { Ok(()) } else { Err(BlockError::CoinbaseHeight) }
 }
+
+/// Transactions whose ids are computed before those with witnesses are: few enough to be still in
+/// the second-level cache then.
+const HASHED_TOGETHER: usize = 1024;
+
+/// Transactions of so many bytes are few, and few of them have the same length.
+const LONG_BYTES: usize = 2048;
+
+/// The ids of one block's transactions, and working space.
+#[derive(Debug, Default)]
+struct Ids {
+    /// Without witnesses.
+    txids: Vec<[u8; 32]>,
+    /// With witnesses, where they were asked for: zero for the coinbase, the plain id where there
+    /// is no witness.
+    wtxids: Vec<[u8; 32]>,
+    /// Places of transactions, and what they hash to.
+    places: Vec<u32>,
+    hashes: Vec<[u8; 32]>,
+    /// Places of long transactions, and whether the id with witness is meant.
+    long: Vec<(u32, bool)>,
+}
+
+fn is_long(tx: &TxView<'_>) -> bool {
+    tx.raw().len() >= LONG_BYTES
+}
+
+impl Ids {
+    /// Computes the ids of `view`, those with witnesses only if they are `wanted`.
+    fn hash(&mut self, view: &BlockView<'_>, wanted: bool) {
+        // What was there is overwritten, all of it.
+        self.txids.resize(view.tx_count(), [0; 32]);
+        self.wtxids.clear();
+        self.long.clear();
+        for first in (0..view.tx_count()).step_by(HASHED_TOGETHER) {
+            let end = view.tx_count().min(first + HASHED_TOGETHER);
+            // The id of a long one comes last; until then it is as good as any.
+            let message = |index: usize| match view.tx_at(first + index) {
+                tx if is_long(&tx) => Message::default(),
+                tx => Message(tx.id_parts()),
+            };
+            sha256d_each(message, &mut self.txids[first..end]);
+            if wanted {
+                self.hash_with_witness(view, first, end);
+            }
+            let long = (first..end).filter(|&place| is_long(&view.tx_at(place)));
+            self.long.extend(long.map(|place| (place as u32, false)));
+        }
+        self.hash_long(view, wanted);
+        if let Some(coinbase) = self.wtxids.first_mut() {
+            *coinbase = [0; 32];
+        }
+    }
+
+    /// The ids with witnesses of the transactions `first..end` that are not long.
+    fn hash_with_witness(&mut self, view: &BlockView<'_>, first: usize, end: usize) {
+        let Self { txids, wtxids, places, hashes, .. } = self;
+        wtxids.extend_from_slice(&txids[first..end]);
+        let here = |&place: &usize| {
+            let tx = view.tx_at(place);
+            tx.has_witness() && !is_long(&tx)
+        };
+        places.clear();
+        places.extend((first..end).filter(here).map(|place| place as u32));
+        hashes.resize(places.len(), [0; 32]);
+        let raw = |index: usize| view.tx_at(places[index] as usize).raw();
+        sha256d_each(|index| Message::from(raw(index)), hashes);
+        for (place, hash) in places.iter().zip(hashes) {
+            wtxids[*place as usize] = *hash;
+        }
+    }
+
+    /// All ids of the long transactions.
+    fn hash_long(&mut self, view: &BlockView<'_>, wanted: bool) {
+        let Self { txids, wtxids, hashes, long, .. } = self;
+        if wanted {
+            long.extend_from_within(..);
+            let half = long.len() / 2;
+            long[half..].iter_mut().for_each(|(_, witness)| *witness = true);
+        }
+        hashes.resize(long.len(), [0; 32]);
+        let message = |index: usize| {
+            let (place, witness) = long[index];
+            let tx = view.tx_at(place as usize);
+            // Without a witness both ids are the same.
+            if witness && tx.has_witness() {
+                Message::from(tx.raw())
+            } else {
+                Message(tx.id_parts())
+            }
+        };
+        sha256d_each(message, hashes);
+        for (&(place, witness), hash) in long.iter().zip(hashes) {
+            let ids = if witness { &mut *wtxids } else { &mut *txids };
+            ids[place as usize] = *hash;
+        }
+    }
+}
+
+/// What the block's coinbase says of its witnesses: the last output that looks like a commitment
+/// counts.
+fn witness_commitment_of<'a>(block: &BlockView<'a>) -> Option<&'a [u8; 32]> {
+    block.tx(0)?.outputs().filter_map(|output| witness_commitment(output.script())).last()
+}
+
+/// Checks that the witnesses are those that the coinbase commits to, or that there are none.
+/// `commitment` is there only if segwit is active at the block's height; `wtxids` are the ids with
+/// witnesses that it is then about.
+fn check_witnesses(
+    block: &BlockView<'_>,
+    txids: &[[u8; 32]],
+    wtxids: &[[u8; 32]],
+    commitment: Option<&[u8; 32]>,
+    survey: &BlockSurvey,
+    merkle: &mut MerkleScratch,
+) -> Result<(), BlockError> {
+    let coinbase = block.tx(0).ok_or(BlockError::CoinbaseMissing)?;
+    let Some(commitment) = commitment else {
+        return match survey.witness {
+            Some(tx) => Err(BlockError::UnexpectedWitness { tx, txid: Txid(txids[tx]) }),
+            None => Ok(()),
+        };
+    };
+    let nonce = reserved_value(&coinbase).ok_or(BlockError::WitnessNonceSize)?;
+    let root = merkle_root(wtxids, merkle).root;
+    if sha256d(&[root, nonce].concat()) != *commitment {
+        return Err(BlockError::WitnessMerkleMatch);
+    }
+    Ok(())
+}
+
+/// The coinbase's witness, which must be a single item of 32 bytes.
+fn reserved_value(coinbase: &TxView<'_>) -> Option<[u8; 32]> {
+    let mut reader = Reader::new(coinbase.witness());
+    // A coinbase has one input, hence one stack: its count, then the item with its length.
+    let single = reader.compact_size().ok()? == 1 && reader.compact_size().ok()? == 32;
+    let value = *reader.array().ok()?;
+    single.then_some(value)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
-use super::*;
-use crate::block::testing::{bare_tx, input, output, with_tx};
-use crate::script::tests::spread_sigops;
+//! The whole cost of signature operations, against the bitcoin crate.
+
+use super::{spread_sigops, *};
+use crate::tests::{bare_tx, input, output, with_tx};
 use bitcoin::{ScriptBuf, Transaction, TxOut, Witness};
 use proptest::collection::vec;
 use proptest::prelude::*;

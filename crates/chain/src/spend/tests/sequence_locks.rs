@@ -1,10 +1,12 @@
+//! Relative lock times, on both sides of each edge.
+
 use super::*;
-use crate::block::testing::{bare_tx, input, with_tx};
 use crate::header_tree::HeaderTree;
-use crate::header_tree::testing::{NOW, mine_child};
-use crate::network::Network;
-use crate::params::Params;
-use bitcoin::{Sequence, Transaction, transaction::Version};
+use crate::header_tree::tests::testing::{NOW, mine_child};
+use crate::params::{Network, Params};
+use crate::tests::{bare_tx, input, with_tx};
+use bitcoin::transaction::Version;
+use bitcoin::{Sequence, Transaction};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
