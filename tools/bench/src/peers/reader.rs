@@ -9,8 +9,8 @@ use apus_chain::{BlockHash, HEADER_SIZE, Network, Params};
 use apus_hash::sha256d;
 use apus_p2p::addresses::NodeAddress;
 use apus_p2p::message::{
-    CommandName, Inventory, Message, PAYLOAD_BYTES_MAX, PROTOCOL_VERSION, Services, VersionMessage, decode,
-    encode,
+    CommandName, Inventory, Message, PAYLOAD_BYTES_MAX, PROTOCOL_VERSION, Services, VersionMessage,
+    decode, encode,
 };
 use apus_p2p::transport::{Connection, Dial, PeerError, TransportChoice, connect};
 use apus_sync::ErrorKind;

@@ -165,7 +165,8 @@ mod tests {
 
     #[test]
     fn an_entry_is_what_files_have() {
-        let leaf = PeerLeaf { header_code: 3, amount: 9, script: PeerLeafScript::Other(vec![0x51]) };
+        let leaf =
+            PeerLeaf { header_code: 3, amount: 9, script: PeerLeafScript::Other(vec![0x51]) };
         let (block, hashes) = (block().hash, vec![[9; 32]]);
         let told = PeerProof { block, hashes, targets: vec![300], leaves: vec![leaf] };
         let mut out = vec![1, 2, 3];

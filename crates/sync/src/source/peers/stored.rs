@@ -71,7 +71,9 @@ fn read_file(
 ) -> Result<bool, SyncError> {
     let mut input = storage.open(file, 0).at(storage, file)?;
     let length = storage.len(file).at(storage, file)?;
-    let Ok(Some(mut reader)) = HeaderFileReader::open(&mut *input, network) else { return Ok(false) };
+    let Ok(Some(mut reader)) = HeaderFileReader::open(&mut *input, network) else {
+        return Ok(false);
+    };
     while let Ok(Some(frame)) = reader.next_frame() {
         frame.iter().for_each(&mut *each);
     }

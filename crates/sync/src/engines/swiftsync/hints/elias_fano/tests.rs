@@ -26,7 +26,8 @@ fn any_indices() -> impl Strategy<Value = Vec<u32>> {
 
 #[test]
 fn published_vectors_in_both_orders() {
-    let text = include_str!("../../../../../../../fixtures/bip-vectors/elias_fano_both_orders.json");
+    let text =
+        include_str!("../../../../../../../fixtures/bip-vectors/elias_fano_both_orders.json");
     let json: serde_json::Value = serde_json::from_str(text).unwrap();
     let vectors = json["vectors"].as_array().unwrap();
     assert_eq!(vectors.len(), 10);
