@@ -6,9 +6,9 @@
 //! holds for every block.
 
 use crate::hashes::BlockHash;
+use crate::header::Height;
 use crate::header_chain::{BlockPlace, HeaderChain};
 use crate::header_tree::HeaderTree;
-use crate::height::Height;
 use crate::params::Params;
 use crate::work::{U256, block_work};
 

@@ -6,16 +6,7 @@
 //! Core's deserialization accepts (`primitives/transaction.h`, `UnserializeTransaction`); whether
 //! the block obeys any rule is the business of [`check`](crate::check).
 
-#[cfg(test)]
-pub(crate) mod testing;
-mod visitor;
-mod witness;
-
-pub(crate) use visitor::Visitor;
-pub use witness::WitnessView;
-
-use crate::hashes::{BlockHash, MerkleRoot, Txid};
-use crate::outpoint::OutPoint;
+use crate::hashes::{BlockHash, MerkleRoot, OutPoint, Txid};
 use crate::read::{ReadError, Reader};
 
 /// Greatest size of a serialized block in bytes (Core `consensus/consensus.h`).
@@ -571,3 +562,94 @@ impl<'a> OutputView<'a> {
 fn array_at<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
     *bytes[offset..].first_chunk().expect("the layout holds only whole fields")
 }
+
+/// Is shown each transaction of a block when all its inputs and outputs were.
+pub(crate) trait Visitor {
+    /// An input of the transaction that is being read.
+    fn input(&mut self, outpoint: &[u8; OutPoint::SIZE], script_sig: &[u8], sequence: u32);
+
+    /// An output of it, with its amount in satoshis as the bytes have it.
+    fn output(&mut self, value: i64, script: &[u8]);
+
+    /// The transaction, after its inputs and outputs.
+    fn transaction(&mut self, tx: &TxView<'_>);
+}
+
+/// Looks at nothing.
+impl Visitor for () {
+    #[inline]
+    fn input(&mut self, _: &[u8; OutPoint::SIZE], _: &[u8], _: u32) {}
+
+    #[inline]
+    fn output(&mut self, _: i64, _: &[u8]) {}
+
+    #[inline]
+    fn transaction(&mut self, _: &TxView<'_>) {}
+}
+
+/// The witness stack of one input, in wire form.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WitnessView<'a> {
+    /// The items with their lengths, without their count.
+    bytes: &'a [u8],
+    count: usize,
+    last: Option<&'a [u8]>,
+}
+
+impl<'a> WitnessView<'a> {
+    /// How many items.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is no item.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The item on top of the stack.
+    pub fn last(&self) -> Option<&'a [u8]> {
+        self.last
+    }
+
+    /// The items, the top of the stack last.
+    pub fn items(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
+        let mut reader = Reader::new(self.bytes);
+        (0..self.count).map(move |_| item(&mut reader))
+    }
+
+    /// Reads one stack.
+    fn read(reader: &mut Reader<'a>, all: &'a [u8]) -> Self {
+        let count = reader.compact_size().expect(WHOLE);
+        let start = reader.position();
+        let mut last = None;
+        for _ in 0..count {
+            last = Some(item(reader));
+        }
+        Self { bytes: &all[start..reader.position()], count, last }
+    }
+}
+
+const WHOLE: &str = "the layout holds only whole witnesses";
+
+fn item<'a>(reader: &mut Reader<'a>) -> &'a [u8] {
+    let length = reader.compact_size().expect(WHOLE);
+    reader.take(length).expect(WHOLE)
+}
+
+impl<'a> TxView<'a> {
+    /// The witness of each input, in the order of the inputs; empty ones where the transaction is
+    /// not in the form of BIP-144.
+    pub fn witnesses(&self) -> impl ExactSizeIterator<Item = WitnessView<'a>> + use<'a> {
+        // In an odd form without outputs or with unknown flags there may be no bytes at all.
+        let all = self.witness();
+        let mut reader = Reader::new(all);
+        (0..self.inputs().len()).map(move |_| match all {
+            [] => WitnessView::default(),
+            _ => WitnessView::read(&mut reader, all),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

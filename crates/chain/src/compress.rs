@@ -6,7 +6,7 @@
 //! `VARINT(length + 6)` as it is. A script has exactly one form that Core writes; reading can
 //! insist on it. Whether a script can be spent is not asked here.
 
-use crate::coin_error::CoinError;
+use crate::coin::CoinError;
 use crate::read::{Reader, extend_short, write_varint};
 use crate::script::{
     MAX_SCRIPT_SIZE, OP_CHECKSIG, OP_DUP, OP_EQUAL, OP_EQUALVERIFY, OP_HASH160, OP_RETURN,
@@ -93,10 +93,10 @@ pub fn write_script(out: &mut Vec<u8>, script: &[u8]) {
 
 /// A script that was read: a part of the input where stored whole, else rebuilt on the stack.
 #[derive(Clone, Debug)]
-pub struct StoredScript<'a>(Form<'a>);
+pub struct StoredScript<'a>(ScriptForm<'a>);
 
 #[derive(Clone, Debug)]
-enum Form<'a> {
+enum ScriptForm<'a> {
     Whole(&'a [u8]),
     Rebuilt { bytes: [u8; 67], length: usize },
 }
@@ -111,7 +111,7 @@ impl<'a> StoredScript<'a> {
         bytes[..A].copy_from_slice(first);
         bytes[A..A + B].copy_from_slice(payload);
         bytes[A + B..A + B + C].copy_from_slice(last);
-        Self(Form::Rebuilt { bytes, length: A + B + C })
+        Self(ScriptForm::Rebuilt { bytes, length: A + B + C })
     }
 
     /// Reads a script as Core does (`compressor.h`, `ScriptCompression::Unser`).
@@ -128,14 +128,14 @@ impl<'a> StoredScript<'a> {
                     return Err(CoinError::ScriptTooLong { offset, length });
                 }
                 reader.take(length)?;
-                Ok(Self(Form::Whole(&[OP_RETURN])))
+                Ok(Self(ScriptForm::Whole(&[OP_RETURN])))
             }
             Size::Whole(length) => {
                 let script = reader.take(length)?;
                 if strict && compress_script(script).is_some() {
                     return Err(CoinError::NotCompressed { offset });
                 }
-                Ok(Self(Form::Whole(script)))
+                Ok(Self(ScriptForm::Whole(script)))
             }
         }
     }
@@ -160,7 +160,7 @@ impl<'a> StoredScript<'a> {
                         Self::rebuilt(&[65, 4], x, &last)
                     }
                     None if strict => return Err(CoinError::NotOnCurve { offset }),
-                    None => Self(Form::Whole(&[])),
+                    None => Self(ScriptForm::Whole(&[])),
                 }
             }
         })
@@ -172,8 +172,8 @@ impl Deref for StoredScript<'_> {
 
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            Form::Whole(script) => script,
-            Form::Rebuilt { bytes, length } => &bytes[..*length],
+            ScriptForm::Whole(script) => script,
+            ScriptForm::Rebuilt { bytes, length } => &bytes[..*length],
         }
     }
 }

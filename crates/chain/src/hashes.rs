@@ -1,9 +1,13 @@
-//! The 32-byte names of things: [`BlockHash`], [`Txid`], [`Wtxid`], [`MerkleRoot`],
-//! [`UtxoSetHash`].
+//! The 32-byte names of things: [`BlockHash`], [`Txid`], [`Wtxid`], [`MerkleRoot`], [`UtxoSetHash`];
+//! an [`OutPoint`], which output of which transaction, in its 36-byte form; and merkle roots.
 //!
-//! Kept in *internal* byte order (as hashed and as stored on disk); people and Core's RPC see the
+//! Hashes are kept in *internal* byte order (as hashed and as stored on disk); people and Core's RPC see the
 //! bytes reversed, which is what `Display` and `FromStr` do. One type each, so that a txid can
 //! never be looked up where a block hash is meant.
+//!
+//! Merkle roots are Core's (`consensus/merkle.cpp`). An odd level repeats its last hash, so a list whose tail is
+//! repeated has the same root as without (CVE-2012-2459). Such a list is recognised by two equal
+//! neighbours that form a pair.
 
 use core::fmt;
 use core::str::FromStr;
@@ -116,9 +120,113 @@ pub(crate) fn table_hash(hash: &BlockHash) -> u64 {
     u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
 
+/// The name of a coin: the transaction that made it and the output's place in it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct OutPoint {
+    /// The transaction that created the output.
+    pub txid: Txid,
+    /// Index of the output in it, from 0.
+    pub vout: u32,
+}
+
+impl OutPoint {
+    /// Length of the wire form.
+    pub const SIZE: usize = 36;
+
+    /// As in a transaction input: txid in internal order, then vout, little-endian.
+    pub fn to_bytes(self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        bytes[..32].copy_from_slice(&self.txid.0);
+        bytes[32..].copy_from_slice(&self.vout.to_le_bytes());
+        bytes
+    }
+
+    /// The reverse of [`to_bytes`](Self::to_bytes).
+    pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> Self {
+        let (mut txid, mut vout) = ([0; 32], [0; 4]);
+        txid.copy_from_slice(&bytes[..32]);
+        vout.copy_from_slice(&bytes[32..]);
+        Self { txid: Txid(txid), vout: u32::from_le_bytes(vout) }
+    }
+}
+
+impl fmt::Display for OutPoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.txid, self.vout)
+    }
+}
+
+/// From this vout on, the order of VARINTs is no longer that of the numbers: `80 80 00` (16,512)
+/// sorts before `81 00` (256).
+const VARINT_ORDER_DIFFERS: u32 = 16_512;
+
+/// How Core's database orders two outputs of one transaction: by the bytes of their VARINTs.
+#[inline]
+pub fn vout_order(left: u32, right: u32) -> core::cmp::Ordering {
+    if left < VARINT_ORDER_DIFFERS && right < VARINT_ORDER_DIFFERS {
+        return left.cmp(&right);
+    }
+    let bytes = |vout: u32| {
+        let mut bytes = Vec::with_capacity(5);
+        crate::read::write_varint(&mut bytes, u64::from(vout));
+        bytes
+    };
+    bytes(left).cmp(&bytes(right))
+}
+
+/// Whether the outputs of a transaction up to this one are in the order of Core's database where their numbers ascend.
+pub fn vouts_ascend(last: u32) -> bool {
+    last < VARINT_ORDER_DIFFERS
+}
+
+/// Sorts what belongs to one transaction's outputs as Core's database does; `entries` must come in
+/// ascending vouts, which is nearly always the right order already.
+pub fn sort_vouts<T>(entries: &mut [T], vout: impl Fn(&T) -> u32) {
+    if entries.last().is_some_and(|last| !vouts_ascend(vout(last))) {
+        entries.sort_by(|left, right| vout_order(vout(left), vout(right)));
+    }
+}
+
+/// A merkle root and whether the list could be a mutation of a shorter one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Merkle {
+    /// The root; zero for an empty list.
+    pub root: [u8; 32],
+    /// Two equal hashes stood side by side as a pair (CVE-2012-2459).
+    pub mutated: bool,
+}
+
+/// Computes the root of `leaves`. `level` and `above` are scratch space, reused between calls.
+pub fn merkle_root(leaves: &[[u8; 32]], scratch: &mut MerkleScratch) -> Merkle {
+    let MerkleScratch { level, above } = scratch;
+    level.clear();
+    level.extend_from_slice(leaves);
+    let mut mutated = false;
+    while level.len() > 1 {
+        mutated |= level.as_chunks::<2>().0.iter().any(|[left, right]| left == right);
+        if let (1, Some(&last)) = (level.len() % 2, level.last()) {
+            level.push(last);
+        }
+        let pairs = level.as_flattened().as_chunks::<64>().0;
+        above.clear();
+        above.resize(pairs.len(), [0; 32]);
+        apus_hash::sha256d_pairs(pairs, above);
+        core::mem::swap(level, above);
+    }
+    Merkle { root: level.first().copied().unwrap_or_default(), mutated }
+}
+
+/// Working space of [`merkle_root`].
+#[derive(Debug, Default)]
+pub struct MerkleScratch {
+    level: Vec<[u8; 32]>,
+    above: Vec<[u8; 32]>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn display_is_reversed_and_parses_back() {
@@ -150,5 +258,73 @@ mod tests {
         assert!("00".parse::<Txid>().is_err());
         assert!("é".repeat(32).parse::<Txid>().is_err());
         assert!("g".repeat(64).parse::<Txid>().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_round_trip(txid: [u8; 32], vout: u32) {
+            let outpoint = OutPoint { txid: Txid(txid), vout };
+            prop_assert_eq!(OutPoint::from_bytes(&outpoint.to_bytes()), outpoint);
+        }
+
+        #[test]
+        fn vouts_sort_as_their_varints(a in 0u32..40_000, b in 0u32..40_000) {
+            let (mut x, mut y) = (Vec::new(), Vec::new());
+            crate::read::write_varint(&mut x, u64::from(a));
+            crate::read::write_varint(&mut y, u64::from(b));
+            prop_assert_eq!(vout_order(a, b), x.cmp(&y));
+        }
+    }
+
+    #[test]
+    fn many_outputs_are_not_in_numeric_order() {
+        let mut vouts: Vec<u32> = (0..20_001).collect();
+        sort_vouts(&mut vouts, |&vout| vout);
+        assert!(vouts.is_sorted_by(|&a, &b| vout_order(a, b).is_lt()));
+        assert!(!vouts.is_sorted());
+    }
+
+    /// The definition, one pair at a time.
+    fn plain(leaves: &[[u8; 32]]) -> [u8; 32] {
+        let mut level = leaves.to_vec();
+        while level.len() > 1 {
+            if level.len() % 2 == 1 {
+                level.push(level[level.len() - 1]);
+            }
+            level = level
+                .chunks(2)
+                .map(|pair| apus_hash::sha256d(&[pair[0], pair[1]].concat()))
+                .collect();
+        }
+        level.first().copied().unwrap_or_default()
+    }
+
+    fn leaf(n: usize) -> [u8; 32] {
+        apus_hash::sha256(&n.to_le_bytes())
+    }
+
+    proptest! {
+        #[test]
+        fn equals_the_definition(count in 0usize..200) {
+            let leaves: Vec<_> = (0..count).map(leaf).collect();
+            let merkle = merkle_root(&leaves, &mut MerkleScratch::default());
+            prop_assert_eq!(merkle, Merkle { root: plain(&leaves), mutated: false });
+        }
+
+        /// Repeating the tail that an odd level would repeat keeps the root, and is noticed.
+        #[test]
+        fn a_repeated_tail_is_noticed(count in 1usize..100) {
+            let leaves: Vec<_> = (0..count).map(leaf).collect();
+            let tail = 1 << count.trailing_zeros();
+            // A full binary tree has no odd level: nothing can be repeated without a new root.
+            prop_assume!(tail != count);
+            let mut longer = leaves.clone();
+            longer.extend_from_slice(&leaves[count - tail..]);
+            let mut scratch = MerkleScratch::default();
+            let honest = merkle_root(&leaves, &mut scratch);
+            let forged = merkle_root(&longer, &mut scratch);
+            prop_assert_eq!(honest.root, forged.root);
+            prop_assert!(!honest.mutated && forged.mutated);
+        }
     }
 }

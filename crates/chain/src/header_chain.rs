@@ -5,11 +5,10 @@
 //! height, of which 4 are to find it by its hash; and 8 wherever the target changes.
 
 use crate::hashes::{BlockHash, table_hash};
-use crate::header::Header;
+use crate::header::{Header, Height};
 use crate::header_tree::{
     HeaderError, HeaderId, HeaderStatus, HeaderTree, is_too_new, median_time,
 };
-use crate::height::Height;
 use crate::params::Params;
 
 /// Headers of heights 0 to [`tip_height`](Self::tip_height), each the parent of the next.
@@ -183,8 +182,10 @@ impl HeaderTree {
 mod tests {
     use super::*;
     use crate::header_tree::Accepted;
-    use crate::header_tree::testing::{NOW, TRUSTED, mine, mine_child, raw_headers, tree_at};
-    use crate::network::Network;
+    use crate::header_tree::tests::testing::{
+        NOW, TRUSTED, mine, mine_child, raw_headers, tree_at,
+    };
+    use crate::params::Network;
 
     #[test]
     fn holds_signets_first_period() {

@@ -11,19 +11,18 @@
 //!
 //! Memory: 72 bytes a header, and 5.7 to 11.5 for the table that finds it by hash.
 
-mod error;
 mod rules;
+#[cfg(test)]
+pub(crate) mod tests;
 
-pub use error::HeaderError;
-pub use rules::is_too_new;
-pub(crate) use rules::median_time;
+pub use rules::{HeaderError, is_too_new};
 
 use crate::hashes::{BlockHash, table_hash};
-use crate::header::Header;
-use crate::height::Height;
+use crate::header::{Header, Height};
 use crate::params::Params;
 use crate::work::{block_work, check_proof_of_work};
 use hashbrown::HashTable;
+pub(crate) use rules::median_time;
 use std::collections::{HashMap, VecDeque};
 
 /// How many orphans may wait unless [`HeaderTree::set_orphans_max`] says otherwise. Core keeps
@@ -103,7 +102,7 @@ pub struct ConnectedHeader {
 }
 
 #[derive(Debug, Clone)]
-struct Entry {
+struct TreeEntry {
     hash: BlockHash,
     /// Chain work, low half first: a `u128` would align the entry to 16 bytes and pad it.
     work: [u64; 2],
@@ -117,9 +116,9 @@ struct Entry {
     version: i32,
 }
 
-const _: () = assert!(size_of::<Entry>() == 72, "the module's documentation states this size");
+const _: () = assert!(size_of::<TreeEntry>() == 72, "the module's documentation states this size");
 
-impl Entry {
+impl TreeEntry {
     const fn chain_work(&self) -> u128 {
         self.work[0] as u128 | (self.work[1] as u128) << 64
     }
@@ -136,7 +135,7 @@ pub struct HeaderTree {
     /// Compact form of the easiest target.
     limit_bits: u32,
     now: i64,
-    entries: Vec<Entry>,
+    entries: Vec<TreeEntry>,
     by_hash: HashTable<u32>,
     tip: HeaderId,
     /// Waiting headers by the hash of the parent they wait for.
@@ -289,7 +288,7 @@ impl HeaderTree {
     /// Adds an entry that is connected to nothing yet.
     fn store(&mut self, hash: BlockHash, header: &Header) -> HeaderId {
         let id = self.entries.len() as u32;
-        self.entries.push(Entry {
+        self.entries.push(TreeEntry {
             hash,
             work: [0; 2],
             parent: NO_PARENT,
@@ -307,7 +306,7 @@ impl HeaderTree {
 
     /// Hangs a checked entry below its connected parent; a chain of more work becomes the best.
     fn connect(&mut self, id: HeaderId, parent: HeaderId) {
-        let Entry { height, last_real_bits, .. } = self.entries[parent.index()];
+        let TreeEntry { height, last_real_bits, .. } = self.entries[parent.index()];
         let bits = self.entries[id.index()].bits;
         if self.work_memo.0 != bits {
             self.work_memo = (bits, block_work(bits));
@@ -330,7 +329,7 @@ impl HeaderTree {
         let mut parents = VecDeque::from([id]);
         while let Some(parent) = parents.pop_front() {
             for id in self.take_orphans_of(&self.entries[parent.index()].hash.clone()) {
-                let Entry { hash, version, time, bits, .. } = self.entries[id.index()];
+                let TreeEntry { hash, version, time, bits, .. } = self.entries[id.index()];
                 match self.check_contextual(hash, version, time, bits, parent) {
                     Ok(()) => {
                         self.connect(id, parent);
@@ -493,8 +492,3 @@ impl HeaderTree {
         &self.params
     }
 }
-
-#[cfg(test)]
-pub(crate) mod testing;
-#[cfg(test)]
-mod tests;

@@ -4,40 +4,32 @@
 //! bytes and the time. That makes every rule testable alone, and lets any engine, any source and
 //! any number of threads share it. Only the challenge of a signet of one's own is remembered.
 
-mod activation;
 mod amount;
 mod assume_valid;
 mod block;
 mod check;
 mod coin;
-mod coin_error;
 mod coin_sum;
 mod compress;
 mod hashes;
 mod header;
 mod header_chain;
 mod header_tree;
-mod height;
-mod merkle;
 mod muhash;
-mod network;
-mod outpoint;
 mod params;
 mod read;
 mod script;
-mod sequence_locks;
 mod signet;
-mod sigops;
 mod spend;
-mod subsidy;
+#[cfg(test)]
+mod tests;
 mod undo;
-mod utc;
 mod utxo_hash;
-mod verify;
 mod work;
 
-pub use activation::{ActivationError, ActivationHeight, Deployment};
-pub use amount::{COIN, MAX_MONEY, compress_amount, decompress_amount, money_range};
+pub use amount::{
+    COIN, MAX_MONEY, block_subsidy, compress_amount, decompress_amount, max_supply, money_range,
+};
 pub use assume_valid::{ScriptCheckReason, ScriptChecks};
 pub use block::{
     BLOCK_SIZE_MAX, BlockLayout, BlockView, DecodeError, HEADER_SIZE, InputView, OutputView,
@@ -48,48 +40,43 @@ pub use check::{
     txids_of,
 };
 pub use coin::{
-    COIN_HEIGHT_MAX, Coin, CoinRef, CoinValue, check_coin, is_unspendable, read_coin,
+    COIN_HEIGHT_MAX, Coin, CoinError, CoinRef, CoinValue, check_coin, is_unspendable, read_coin,
     read_coin_strict, read_coin_value, skip_coin, write_coin,
 };
-pub use coin_error::CoinError;
 pub use coin_sum::{CoinAdder, CoinSum, CoinSumKey, KeyedCoinSum, TxCoins};
 pub use compress::{CompressedScript, StoredScript, compress_script, write_script};
-pub use hashes::{BlockHash, MerkleRoot, ParseHashError, Txid, UtxoSetHash, Wtxid};
-pub use header::{Header, KNOTS_CHAIN};
+pub use hashes::{
+    BlockHash, Merkle, MerkleRoot, MerkleScratch, OutPoint, ParseHashError, Txid, UtxoSetHash,
+    Wtxid, merkle_root, sort_vouts, vout_order, vouts_ascend,
+};
+pub use header::{Header, Height, HeightRange, KNOTS_CHAIN, utc};
 pub use header_chain::{BlockPlace, HeaderChain};
 pub use header_tree::{
     ANY_TIME, Accepted, ConnectedHeader, HeaderError, HeaderId, HeaderStatus, HeaderTree,
     ORPHANS_MAX, REJECTED_MAX, is_too_new,
 };
-pub use height::{Height, HeightRange};
-pub use merkle::{Merkle, MerkleScratch, merkle_root};
 pub use muhash::{MuHash, MuHashBatch, MuHashError};
-pub use network::{Network, SignetMagic, UnknownNetwork};
-pub use outpoint::{OutPoint, sort_vouts, vout_order, vouts_ascend};
-pub use params::{AssumeUtxo, BIP34_IMPLIES_BIP30_LIMIT, KnownBlock, OtherSignet, Params};
+pub use params::{
+    ActivationError, ActivationHeight, AssumeUtxo, BIP34_IMPLIES_BIP30_LIMIT, Deployment,
+    KnownBlock, Network, OtherSignet, Params, SignetMagic, UnknownNetwork,
+};
 pub use read::{
     COMPACT_SIZE_MAX, ReadError, Reader, extend_short, write_compact_size, write_varint,
 };
 pub use script::{
-    MAX_SCRIPT_SIZE, OP_CHECKSIG, OP_DUP, OP_EQUAL, OP_EQUALVERIFY, OP_HASH160, OP_RETURN,
-    accurate_sigops, height_push, last_push, legacy_sigops, witness_commitment,
+    BLOCK_SIGOPS_COST_MAX, MAX_SCRIPT_SIZE, OP_CHECKSIG, OP_DUP, OP_EQUAL, OP_EQUALVERIFY,
+    OP_HASH160, OP_RETURN, ScriptError, ScriptVerifier, VERIFY_CHECKLOCKTIMEVERIFY,
+    VERIFY_CHECKSEQUENCEVERIFY, VERIFY_DERSIG, VERIFY_NULLDUMMY, VERIFY_P2SH, VERIFY_TAPROOT,
+    VERIFY_WITNESS, WITNESS_SCALE_FACTOR, accurate_sigops, height_push, last_push, legacy_sigops,
+    spending_sigop_cost_max, transaction_sigop_cost, witness_commitment,
 };
-pub use sequence_locks::{Ancestry, check_sequence_locks, relative_lock_is_over, relative_locks};
 pub use signet::{
     SIGNET_VERIFY_FLAGS, SignetError, SignetFault, SignetSpend, check_signet_solution, signet_spend,
 };
-pub use sigops::{
-    BLOCK_SIGOPS_COST_MAX, WITNESS_SCALE_FACTOR, spending_sigop_cost_max, transaction_sigop_cost,
-};
 pub use spend::{
-    BlockTotals, COINBASE_MATURITY, FeeError, SpendError, check_fee, check_tx_inputs, value_out,
+    Ancestry, BlockTotals, COINBASE_MATURITY, FeeError, SpendError, check_fee,
+    check_sequence_locks, check_tx_inputs, relative_lock_is_over, relative_locks, value_out,
 };
-pub use subsidy::{block_subsidy, max_supply};
 pub use undo::{BlockUndo, BlockUndoWriter, UndoCoin, UndoError, undo_checksum};
-pub use utc::utc;
 pub use utxo_hash::{HashSerialized3, UtxoElements, UtxoStats, bogosize, write_utxo_element};
-pub use verify::{
-    ScriptError, ScriptVerifier, VERIFY_CHECKLOCKTIMEVERIFY, VERIFY_CHECKSEQUENCEVERIFY,
-    VERIFY_DERSIG, VERIFY_NULLDUMMY, VERIFY_P2SH, VERIFY_TAPROOT, VERIFY_WITNESS,
-};
 pub use work::{Compact, U256, block_work, check_proof_of_work, derive_target};

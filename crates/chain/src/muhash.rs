@@ -4,13 +4,13 @@
 //! divided by those removed (Core `crypto/muhash.cpp`). Kept as numerator and denominator, so that
 //! only [`MuHash::finalize`] pays for a division. It cannot tell whether an element is in the set:
 //! inserting twice and removing what was never there are the caller's mistakes.
-
-mod batch;
-
-pub use batch::MuHashBatch;
+//!
+//! [`MuHashBatch`] is for elements that come one at a time and are hashed many at once: what
+//! [`MuHashBatch::finish`] gives is, byte for byte, what inserting and removing the same elements one by one gives.
+//! It is for sets that grow by hundreds of elements: finishing costs as much as a few dozen of them.
 
 use apus_hash::muhash::{Num3072, Product};
-use apus_hash::sha256;
+use apus_hash::{Message, sha256, sha256_many};
 
 /// Bytes of a number.
 const SIZE: usize = Num3072::SIZE;
@@ -122,124 +122,132 @@ impl Eq for MuHash {}
 /// The product of the numbers of elements.
 fn product_of(elements: &[impl AsRef<[u8]>]) -> Num3072 {
     let mut product = Product::new();
-    batch::multiply(&mut product, elements.iter().map(AsRef::as_ref));
+    multiply(&mut product, elements.iter().map(AsRef::as_ref));
     product.finish()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::collection::vec;
-    use proptest::prelude::*;
+/// Elements hashed at once: many times all lanes of a kernel, so that what it works on is brought
+/// into the first-level cache seldom enough.
+const ELEMENTS: usize = 128;
 
-    fn of(inserted: &[&[u8]], removed: &[&[u8]]) -> MuHash {
-        let mut hash = MuHash::new();
-        inserted.iter().for_each(|element| hash.insert(element));
-        removed.iter().for_each(|element| hash.remove(element));
-        hash
+/// Room for as many elements as are hashed at once, most of which are coins of some 75 bytes.
+const BYTES: usize = 12 << 10;
+
+/// Elements on their way into a [`MuHash`]. Takes less than 100 KB, however many they are.
+#[derive(Debug, Default)]
+pub struct MuHashBatch {
+    inserted: ElementBatch,
+    removed: ElementBatch,
+}
+
+impl MuHashBatch {
+    /// A batch of nothing.
+    pub fn new() -> Self {
+        Self::default()
     }
 
-    fn shown(hash: [u8; 32]) -> String {
-        hash.iter().rev().map(|byte| format!("{byte:02x}")).collect()
+    /// Adds an element.
+    pub fn insert(&mut self, element: &[u8]) {
+        self.inserted.push(element);
     }
 
-    #[test]
-    fn known_hash_of_inserted_and_removed_elements() {
-        let element = |first: u8| {
-            let mut bytes = [0; 32];
-            bytes[0] = first;
-            bytes
-        };
-        let hash = of(&[&element(0), &element(1)], &[&element(2)]);
-        assert_eq!(
-            shown(hash.finalize()),
-            "10d312b100cbd32ada024a6646e40d3482fcff103668d2625f10002a607d5863"
-        );
+    /// Adds the element that `write` appends.
+    #[inline]
+    pub fn insert_written(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        self.inserted.push_written(write);
     }
 
-    #[test]
-    fn a_number_above_the_modulus_is_reduced_before_hashing() {
-        let hash =
-            MuHash { numerator: Num3072::from_bytes(&[0xff; SIZE]), denominator: Num3072::ONE };
-        assert_eq!(
-            shown(hash.finalize()),
-            "7122dce59a311400b92298a0cde26ce71d868b7f9f9a2ff6e90dff3a90e6313a"
-        );
+    /// Takes an element away.
+    pub fn remove(&mut self, element: &[u8]) {
+        self.removed.push(element);
     }
 
-    #[test]
-    fn the_empty_set_is_balanced_and_its_stored_form_is_known() {
-        let empty = MuHash::new();
-        assert!(empty.is_balanced());
-        let bytes = empty.to_bytes();
-        assert_eq!((bytes[0], bytes[SIZE]), (1, 1));
-        assert_eq!(bytes.iter().map(|&byte| u32::from(byte)).sum::<u32>(), 2);
-    }
-
-    #[test]
-    fn damaged_stored_forms_are_refused() {
-        let good = of(&[b"a"], &[b"b"]).to_bytes();
-        for (part, at) in [("numerator", 0), ("denominator", SIZE)] {
-            for fill in [0, 0xff] {
-                let mut bytes = good;
-                bytes[at..at + SIZE].fill(fill);
-                assert_eq!(MuHash::from_bytes(&bytes), Err(MuHashError { part }));
-            }
-        }
-    }
-
-    fn any_elements() -> impl Strategy<Value = Vec<Vec<u8>>> {
-        vec(vec(any::<u8>(), 0..100), 0..12)
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
-
-        #[test]
-        fn order_and_parts_do_not_matter(
-            elements in any_elements(),
-            keys in vec(any::<u32>(), 12),
-            cut in any::<proptest::sample::Index>(),
-        ) {
-            let whole: Vec<&[u8]> = elements.iter().map(Vec::as_slice).collect();
-            let mut order: Vec<usize> = (0..whole.len()).collect();
-            order.sort_by_key(|&i| keys[i]);
-            let shuffled: Vec<&[u8]> = order.iter().map(|&i| whole[i]).collect();
-            let hash = of(&whole, &[]);
-            prop_assert_eq!(hash.to_bytes(), of(&shuffled, &[]).to_bytes());
-            let (first, second) = shuffled.split_at(cut.index(shuffled.len() + 1));
-            let mut parts = of(second, &[]);
-            parts.combine(&of(first, &[]));
-            prop_assert_eq!(hash.to_bytes(), parts.to_bytes());
-        }
-
-        #[test]
-        fn removing_all_leaves_the_empty_set(elements in any_elements()) {
-            let all: Vec<&[u8]> = elements.iter().map(Vec::as_slice).collect();
-            let hash = of(&all, &all);
-            prop_assert!(hash.is_balanced());
-            prop_assert_eq!(&hash, &MuHash::new());
-            if let [first, rest @ ..] = &all[..] {
-                prop_assert!(!of(&all, rest).is_balanced());
-                prop_assert_eq!(of(&all, rest), of(&[first], &[]));
-                prop_assert_ne!(of(&all, &[]), of(rest, &[]));
-            }
-        }
-
-        #[test]
-        fn stored_form_round_trips(elements in any_elements(), removed in any_elements()) {
-            let all: Vec<&[u8]> = elements.iter().map(Vec::as_slice).collect();
-            let removed: Vec<&[u8]> = removed.iter().map(Vec::as_slice).collect();
-            let hash = of(&all, &removed);
-            let back = MuHash::from_bytes(&hash.to_bytes()).unwrap();
-            prop_assert_eq!(back.to_bytes(), hash.to_bytes());
-        }
-    }
-
-    #[test]
-    fn the_hash_is_that_of_the_set_not_of_its_history() {
-        let hash = of(&[b"a", b"b", b"c"], &[b"b"]);
-        assert_eq!(hash.finalize(), of(&[b"c", b"a"], &[]).finalize());
-        assert_ne!(hash.finalize(), of(&[b"c"], &[]).finalize());
+    /// The hash of all that was inserted and removed.
+    pub fn finish(self) -> MuHash {
+        MuHash { numerator: self.inserted.finish(), denominator: self.removed.finish() }
     }
 }
+
+/// A product, and elements that are not in it yet.
+#[derive(Debug)]
+struct ElementBatch {
+    product: Product,
+    /// The elements one after the other, and where each ends.
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Default for ElementBatch {
+    fn default() -> Self {
+        Self {
+            product: Product::new(),
+            bytes: Vec::with_capacity(BYTES),
+            ends: Vec::with_capacity(ELEMENTS),
+        }
+    }
+}
+
+impl ElementBatch {
+    #[inline]
+    fn push(&mut self, element: &[u8]) {
+        if element.len() > BYTES {
+            // So long that its hash takes most of the time.
+            return self.product.multiply(&[sha256(element)]);
+        }
+        if self.ends.len() == ELEMENTS || self.bytes.len() + element.len() > BYTES {
+            self.flush();
+        }
+        self.bytes.extend_from_slice(element);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// An element is written where it stays until it is hashed. A long one makes the room grow for
+    /// as long as it is there.
+    #[inline]
+    fn push_written(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        write(&mut self.bytes);
+        self.ends.push(self.bytes.len());
+        if self.ends.len() == ELEMENTS || self.bytes.len() > BYTES {
+            self.flush();
+            self.bytes.shrink_to(BYTES);
+        }
+    }
+
+    fn flush(&mut self) {
+        let mut start = 0;
+        let elements = self.ends.iter().map(|&end| {
+            let element = &self.bytes[start..end];
+            start = end;
+            element
+        });
+        multiply(&mut self.product, elements);
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    fn finish(mut self) -> Num3072 {
+        self.flush();
+        self.product.finish()
+    }
+}
+
+/// Multiplies with the numbers of elements.
+fn multiply<'a>(product: &mut Product, mut elements: impl Iterator<Item = &'a [u8]>) {
+    let mut messages = [Message::default(); ELEMENTS];
+    let mut keys = [[0; 32]; ELEMENTS];
+    loop {
+        let mut count = 0;
+        for (message, element) in messages.iter_mut().zip(&mut elements) {
+            *message = Message::from(element);
+            count += 1;
+        }
+        if count == 0 {
+            return;
+        }
+        sha256_many(&messages[..count], &mut keys[..count]);
+        product.multiply(&keys[..count]);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -5,18 +5,20 @@
 //! tests on regtest do with activation heights.
 
 mod networks;
-mod own_signet;
+#[cfg(test)]
+mod tests;
 
-pub use own_signet::OtherSignet;
+pub use networks::OtherSignet;
 
 use crate::hashes::BlockHash;
-use crate::header::Header;
-use crate::height::Height;
-use crate::network::Network;
-use crate::verify;
+use crate::header::{Header, Height};
+use crate::script;
 use crate::work::U256;
+use core::fmt;
+use core::str::FromStr;
 use std::borrow::Cow;
 use std::num::NonZeroU32;
+use std::sync::OnceLock;
 
 /// Above this height BIP-30 is checked again although BIP-34 holds: coinbases from before BIP-34
 /// happen to carry heights from here on (Core `validation.cpp`, `BIP34_IMPLIES_BIP30_LIMIT`).
@@ -164,13 +166,13 @@ impl Params {
         let exempt = self.script_flag_exceptions.iter().find(|(block, _)| block == hash);
         let mut flags = match exempt {
             Some((_, flags)) => *flags,
-            None => verify::VERIFY_P2SH | verify::VERIFY_WITNESS | verify::VERIFY_TAPROOT,
+            None => script::VERIFY_P2SH | script::VERIFY_WITNESS | script::VERIFY_TAPROOT,
         };
         for (from, flag) in [
-            (self.bip66_height, verify::VERIFY_DERSIG),
-            (self.bip65_height, verify::VERIFY_CHECKLOCKTIMEVERIFY),
-            (self.csv_height, verify::VERIFY_CHECKSEQUENCEVERIFY),
-            (self.segwit_height, verify::VERIFY_NULLDUMMY),
+            (self.bip66_height, script::VERIFY_DERSIG),
+            (self.bip65_height, script::VERIFY_CHECKLOCKTIMEVERIFY),
+            (self.csv_height, script::VERIFY_CHECKSEQUENCEVERIFY),
+            (self.segwit_height, script::VERIFY_NULLDUMMY),
         ] {
             if height >= from {
                 flags |= flag;
@@ -185,5 +187,231 @@ impl Params {
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// The signet of one's own that this process knows.
+static OWN_SIGNET: OnceLock<Network> = OnceLock::new();
+
+/// The magic of a signet of one's own, which follows from its challenge.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct SignetMagic([u8; 4]);
+
+impl SignetMagic {
+    pub(crate) const fn new(bytes: [u8; 4]) -> Self {
+        Self(bytes)
+    }
+
+    /// The four bytes.
+    pub const fn bytes(self) -> [u8; 4] {
+        self.0
+    }
+}
+
+/// One of the chains that Bitcoin Core knows.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Network {
+    /// The Bitcoin main chain.
+    Main,
+    /// The third test network.
+    Testnet3,
+    /// The fourth test network (BIP-94).
+    Testnet4,
+    /// The default signet (BIP-325).
+    Signet,
+    /// A private chain for tests, mined by hand.
+    Regtest,
+    /// A signet of one's own, whose challenge is known ([`Params::know_signet`](crate::Params::know_signet)).
+    OwnSignet(SignetMagic),
+}
+
+/// The text is no network's name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown chain {0:?}: use main, test, testnet4, signet or regtest")]
+pub struct UnknownNetwork(pub String);
+
+impl Network {
+    /// Those that all know, the main chain first.
+    pub const ALL: [Self; 5] =
+        [Self::Main, Self::Testnet3, Self::Testnet4, Self::Signet, Self::Regtest];
+
+    /// The name that Core's `-chain` takes (Core `util/chaintype.cpp`).
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Main => "main",
+            Self::Testnet3 => "test",
+            Self::Testnet4 => "testnet4",
+            Self::Signet | Self::OwnSignet(_) => "signet",
+            Self::Regtest => "regtest",
+        }
+    }
+
+    /// The folder in a data directory that the chain has for itself, none for the main chain (Core
+    /// `chainparamsbase.cpp`).
+    pub const fn data_folder(self) -> Option<&'static str> {
+        match self {
+            Self::Main => None,
+            Self::Testnet3 => Some("testnet3"),
+            Self::Testnet4 => Some("testnet4"),
+            Self::Signet | Self::OwnSignet(_) => Some("signet"),
+            Self::Regtest => Some("regtest"),
+        }
+    }
+
+    /// The four bytes before each message and each block on disk (Core `kernel/chainparams.cpp`).
+    pub const fn magic(self) -> [u8; 4] {
+        match self {
+            Self::Main => [0xf9, 0xbe, 0xb4, 0xd9],
+            Self::Testnet3 => [0x0b, 0x11, 0x09, 0x07],
+            Self::Testnet4 => [0x1c, 0x16, 0x3f, 0x28],
+            // The first four bytes of SHA256d of the serialized default challenge (BIP-325).
+            Self::Signet => [0x0a, 0x03, 0xcf, 0x40],
+            Self::Regtest => [0xfa, 0xbf, 0xb5, 0xda],
+            Self::OwnSignet(magic) => magic.bytes(),
+        }
+    }
+
+    /// The network with this magic.
+    pub fn from_magic(magic: [u8; 4]) -> Option<Self> {
+        let own = Self::own_signet().filter(|network| network.magic() == magic);
+        own.or_else(|| Self::ALL.into_iter().find(|network| network.magic() == magic))
+    }
+}
+
+impl Network {
+    fn own_signet() -> Option<Self> {
+        OWN_SIGNET.get().copied()
+    }
+
+    /// From now on this signet of one's own is found by its magic and its name.
+    pub(crate) fn make_known(self) -> Self {
+        *OWN_SIGNET.get_or_init(|| self)
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Network {
+    type Err = UnknownNetwork;
+    /// Where a signet of one's own is known, `signet` is that one.
+    fn from_str(text: &str) -> Result<Self, UnknownNetwork> {
+        let mut all = Self::own_signet().into_iter().chain(Self::ALL);
+        all.find(|network| network.name() == text).ok_or_else(|| UnknownNetwork(text.to_owned()))
+    }
+}
+
+/// The greatest height that can be asked for: Core keeps heights in an `int` and keeps its greatest
+/// value back.
+const HEIGHT_MAX: Height = i32::MAX as Height - 1;
+
+/// A rule of [`Params`] whose first height can be moved (Core `consensus/params.h`,
+/// `BuriedDeployment`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Deployment {
+    /// The height in the coinbase: [`Params::bip34_height`].
+    Bip34,
+    /// Strict DER signatures: [`Params::bip66_height`].
+    Dersig,
+    /// CHECKLOCKTIMEVERIFY: [`Params::bip65_height`].
+    Cltv,
+    /// Relative lock times: [`Params::csv_height`].
+    Csv,
+    /// Witness commitments: [`Params::segwit_height`].
+    Segwit,
+}
+
+impl Deployment {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Segwit, Self::Bip34, Self::Dersig, Self::Cltv, Self::Csv];
+
+    /// The name that Core takes (Core `deploymentinfo.cpp`, `GetBuriedDeployment`).
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bip34 => "bip34",
+            Self::Dersig => "dersig",
+            Self::Cltv => "cltv",
+            Self::Csv => "csv",
+            Self::Segwit => "segwit",
+        }
+    }
+}
+
+/// Why a deployment's height could not be set.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ActivationError {
+    /// No `@` between the two.
+    #[error("{0:?} is not of the form NAME@HEIGHT, such as segwit@100")]
+    Form(String),
+    /// A name that is none of the five.
+    #[error(
+        "there is no deployment {0:?}; those with a height are segwit, bip34, dersig, cltv, csv"
+    )]
+    Name(String),
+    /// A height that is no number, or too great a one.
+    #[error("{0:?} is no height: a whole number from 0 to {HEIGHT_MAX}")]
+    Height(String),
+}
+
+/// A deployment and the first height at which it is active.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ActivationHeight {
+    /// Which rule.
+    pub deployment: Deployment,
+    /// From which height.
+    pub height: Height,
+}
+
+impl FromStr for ActivationHeight {
+    type Err = ActivationError;
+
+    fn from_str(text: &str) -> Result<Self, ActivationError> {
+        let (name, number) =
+            text.split_once('@').ok_or_else(|| ActivationError::Form(text.to_owned()))?;
+        let wrong = || ActivationError::Height(number.to_owned());
+        // Rust would take a plus sign, Core does not.
+        if !number.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(wrong());
+        }
+        let height =
+            number.parse().ok().filter(|&height| height <= HEIGHT_MAX).ok_or_else(wrong)?;
+        Ok(Self { deployment: name.parse()?, height })
+    }
+}
+
+impl FromStr for Deployment {
+    type Err = ActivationError;
+
+    fn from_str(name: &str) -> Result<Self, ActivationError> {
+        let found = Self::ALL.into_iter().find(|deployment| deployment.name() == name);
+        found.ok_or_else(|| ActivationError::Name(name.to_owned()))
+    }
+}
+
+impl Params {
+    /// Moves the first height of a deployment, by the name that Core gives it (Core
+    /// `kernel/chainparams.cpp`, `activation_heights`).
+    pub fn set_activation_height(
+        &mut self,
+        name: &str,
+        height: Height,
+    ) -> Result<(), ActivationError> {
+        let deployment = name.parse()?;
+        if height > HEIGHT_MAX {
+            return Err(ActivationError::Height(height.to_string()));
+        }
+        self.activate(ActivationHeight { deployment, height });
+        Ok(())
+    }
+
+    /// Moves the first height of a deployment.
+    pub fn activate(&mut self, ActivationHeight { deployment, height }: ActivationHeight) {
+        *match deployment {
+            Deployment::Bip34 => &mut self.bip34_height,
+            Deployment::Dersig => &mut self.bip66_height,
+            Deployment::Cltv => &mut self.bip65_height,
+            Deployment::Csv => &mut self.csv_height,
+            Deployment::Segwit => &mut self.segwit_height,
+        } = height;
+    }
+}

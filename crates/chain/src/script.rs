@@ -1,7 +1,17 @@
-//! The little of Bitcoin's script that block rules need without running one.
+//! The little of Bitcoin's script that block rules need without running one, and [`ScriptVerifier`], the seam
+//! behind which scripts are run.
 //!
-//! Counting signature operations, the push of a height, the witness commitment. Running scripts
-//! is the business of an engine.
+//! Counting signature operations, the push of a height, the witness commitment. The cost of a transaction's
+//! signature operations is limited over a block. Before the coins are known, only the part in plain sight can
+//! be counted, which [`check`](crate::check) does; [`transaction_sigop_cost`] is the whole.
+//!
+//! The rules of this crate say *what* has to be verified; an engine brings the interpreter. The
+//! flags have the values of Core's kernel library, so that they pass through unchanged.
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+use crate::block::{InputView, TxView, WitnessView};
 
 /// `OP_RETURN`.
 pub const OP_RETURN: u8 = 0x6a;
@@ -188,140 +198,137 @@ pub fn witness_commitment(script: &[u8]) -> Option<&[u8; 32]> {
     script.strip_prefix(&[OP_RETURN, 0x24, 0xaa, 0x21, 0xa9, 0xed])?.first_chunk()
 }
 
-#[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-    use proptest::prelude::*;
+/// Greatest cost of the signature operations in a block (Core `consensus/consensus.h`,
+/// `MAX_BLOCK_SIGOPS_COST`).
+pub const BLOCK_SIGOPS_COST_MAX: u64 = 80_000;
 
-    /// Puts something else between two operations that count. That crate remembers a number from
-    /// before the first of them for the second; Core does not.
-    pub(crate) fn spread_sigops(script: &mut [u8]) {
-        const OP_NOP: u8 = 0x61;
-        for at in 1..script.len() {
-            let counts = |byte: u8| (OP_CHECKSIG..=OP_CHECKMULTISIGVERIFY).contains(&byte);
-            if counts(script[at - 1]) && counts(script[at]) {
-                script[at] = OP_NOP;
+/// Cost of a signature operation outside witnesses, and weight of one byte there (Core
+/// `consensus/consensus.h`, `WITNESS_SCALE_FACTOR`).
+pub const WITNESS_SCALE_FACTOR: u64 = 4;
+
+/// The cost of a transaction's signature operations (Core `consensus/tx_verify.cpp`,
+/// `GetTransactionSigOpCost`).
+///
+/// `spent` are the scripts of the coins that its inputs spend, in the order of the inputs; those of
+/// a coinbase are not asked for. Where one is missing, what it would add is unknown, and the cost is
+/// more than any block may have. `flags` are the block's
+/// [script rules](crate::Params::block_script_flags).
+pub fn transaction_sigop_cost<'a>(
+    tx: &TxView<'_>,
+    spent: impl IntoIterator<Item = &'a [u8]>,
+    flags: u32,
+) -> u64 {
+    let legacy = tx_legacy_sigops(tx) * WITNESS_SCALE_FACTOR;
+    if tx.is_coinbase() {
+        return legacy;
+    }
+    let spending = spending_sigop_cost(tx, spent, flags).unwrap_or(u64::MAX);
+    legacy.saturating_add(spending)
+}
+
+/// What a transaction has in plain sight (Core `consensus/tx_verify.cpp`, `GetLegacySigOpCount`).
+fn tx_legacy_sigops(tx: &TxView<'_>) -> u64 {
+    let inputs = tx.inputs().map(|input| input.script_sig());
+    let scripts = inputs.chain(tx.outputs().map(|output| output.script()));
+    scripts.map(|script| u64::from(legacy_sigops(script))).sum()
+}
+
+/// What the inputs of a transaction can at most add to [`BlockBytes::legacy_sigops`](crate::BlockBytes::legacy_sigops),
+/// times [`WITNESS_SCALE_FACTOR`], whatever they spend: an input has one redeem script and one witness script, and
+/// counts for one where its witness is to have a single signature.
+pub fn spending_sigop_cost_max(tx: &TxView<'_>) -> u64 {
+    let mut witnesses = tx.witnesses();
+    let of_input = |input: InputView<'_>| {
+        let redeem = last_push(input.script_sig()).map_or(0, accurate_sigops);
+        let witness = witnesses.next().and_then(|witness| witness.last().map(accurate_sigops));
+        u64::from(redeem) * WITNESS_SCALE_FACTOR + u64::from(witness.unwrap_or(0).max(1))
+    };
+    tx.inputs().map(of_input).sum()
+}
+
+/// The part of the cost that depends on the coins, pay-to-script-hash and witnesses; none where a
+/// coin is missing.
+fn spending_sigop_cost<'a>(
+    tx: &TxView<'_>,
+    spent: impl IntoIterator<Item = &'a [u8]>,
+    flags: u32,
+) -> Option<u64> {
+    let mut cost = 0;
+    let mut spent = spent.into_iter();
+    // Witnesses are found only by walking through those before, so that is put off until one is
+    // needed: by a script in a witness.
+    let mut witnesses = tx.witnesses().enumerate();
+    let mut witness_of = |vin: usize| {
+        witnesses
+            .find(|(index, _)| *index == vin)
+            .map_or_else(WitnessView::default, |(_, found)| found)
+    };
+    for (vin, input) in tx.inputs().enumerate() {
+        let script_pubkey = spent.next()?;
+        let mut program = script_pubkey;
+        if is_p2sh(script_pubkey) {
+            let Some(redeem_script) = last_push(input.script_sig()) else { continue };
+            if flags & VERIFY_P2SH != 0 {
+                cost += u64::from(accurate_sigops(redeem_script)) * WITNESS_SCALE_FACTOR;
             }
+            program = redeem_script;
+        }
+        if flags & VERIFY_WITNESS != 0 {
+            cost += witness_sigops(program, || witness_of(vin));
         }
     }
+    Some(cost)
+}
 
-    proptest! {
-        #[test]
-        fn sigops_agree_with_the_bitcoin_crate(
-            script in proptest::collection::vec(
-                prop_oneof![any::<u8>(), 0xa8u8..0xb0, 0x4au8..0x50, 0u8..4], 0..80),
-        ) {
-            let expected = bitcoin::Script::from_bytes(&script).count_sigops_legacy();
-            prop_assert_eq!(legacy_sigops(&script) as usize, expected);
+/// Signature operations behind a witness program; those of other versions than 0 have none (Core
+/// `script/interpreter.cpp`, `CountWitnessSigOps` and `WitnessSigOps`).
+fn witness_sigops<'a>(program: &[u8], witness: impl FnOnce() -> WitnessView<'a>) -> u64 {
+    match program {
+        [0, 20, hash @ ..] if hash.len() == 20 => 1,
+        [0, 32, hash @ ..] if hash.len() == 32 => {
+            witness().last().map_or(0, |script| u64::from(accurate_sigops(script)))
         }
-
-        #[test]
-        fn accurate_sigops_agree_with_the_bitcoin_crate(
-            mut script in proptest::collection::vec(
-                prop_oneof![
-                    any::<u8>(), 0xa8u8..0xb0, 0x4au8..0x50, 0u8..4, 0x4eu8..0x63, Just(0xae_u8),
-                ],
-                0..80,
-            ),
-        ) {
-            spread_sigops(&mut script);
-            let expected = bitcoin::Script::from_bytes(&script).count_sigops();
-            prop_assert_eq!(accurate_sigops(&script) as usize, expected);
-        }
-
-        #[test]
-        fn sigops_of_usual_forms_are_those_of_the_walk(
-            form in 0usize..5,
-            length in 18usize..36,
-            fill: u8,
-            damage in proptest::option::of((0usize..36, any::<u8>())),
-        ) {
-            let (before, after): (&[u8], &[u8]) = [
-                (&[0, 20][..], &[][..]),
-                (&[0, 32], &[]),
-                (&[OP_1, 32], &[]),
-                (&[OP_HASH160, 20], &[OP_EQUAL]),
-                (&[OP_DUP, OP_HASH160, 20], &[OP_EQUALVERIFY, OP_CHECKSIG]),
-            ][form];
-            for length in [20, 32, length] {
-                let hash = vec![fill; length];
-                let mut script = [before, &hash, after].concat();
-                if let Some((at, byte)) = damage {
-                    let at = at % script.len();
-                    script[at] = byte;
-                }
-                prop_assert_eq!(legacy_sigops(&script), walked_sigops(&script));
-            }
-        }
-
-        #[test]
-        fn height_push_agrees_with_the_bitcoin_crate(shift in 0u32..32, height in any::<u32>()) {
-            // Core keeps heights in an i32.
-            let height = (height >> shift) & 0x7fff_ffff;
-            let expected = bitcoin::script::Builder::new().push_int(i64::from(height)).into_script();
-            let (bytes, length) = height_push(height);
-            prop_assert_eq!(&bytes[..length], expected.as_bytes());
-        }
+        _ => 0,
     }
+}
 
-    #[test]
-    fn multisigs_count_the_number_before_them() {
-        for (script, expected) in [
-            (&[OP_16, OP_CHECKMULTISIG][..], 16),
-            (&[OP_1, OP_CHECKMULTISIGVERIFY], 1),
-            (&[OP_1 - 1, OP_CHECKMULTISIG], 20),
-            (&[OP_16 + 1, OP_CHECKMULTISIG], 20),
-            (&[0, OP_CHECKMULTISIG], 20),
-            (&[1, OP_1, OP_CHECKMULTISIG], 20),
-            (&[OP_1 + 1, OP_CHECKMULTISIG, OP_CHECKMULTISIG], 22),
-            (&[OP_CHECKSIG, OP_CHECKSIGVERIFY, 2, OP_CHECKSIG], 2),
-        ] {
-            assert_eq!(accurate_sigops(script), expected, "{script:02x?}");
-        }
-    }
+/// Pay-to-script-hash (BIP-16).
+pub const VERIFY_P2SH: u32 = 1 << 0;
+/// Strict DER signatures (BIP-66).
+pub const VERIFY_DERSIG: u32 = 1 << 2;
+/// The extra element of CHECKMULTISIG must be empty (BIP-147).
+pub const VERIFY_NULLDUMMY: u32 = 1 << 4;
+/// CHECKLOCKTIMEVERIFY (BIP-65).
+pub const VERIFY_CHECKLOCKTIMEVERIFY: u32 = 1 << 9;
+/// CHECKSEQUENCEVERIFY (BIP-112).
+pub const VERIFY_CHECKSEQUENCEVERIFY: u32 = 1 << 10;
+/// Segregated witness (BIP-141).
+pub const VERIFY_WITNESS: u32 = 1 << 11;
+/// Taproot (BIP-341, BIP-342).
+pub const VERIFY_TAPROOT: u32 = 1 << 17;
 
-    #[test]
-    fn the_last_push_is_what_a_script_leaves_on_top() {
-        for (script, expected) in [
-            (&[][..], Some(&[][..])),
-            (&[1, 7], Some(&[7])),
-            (&[1, 7, 0], Some(&[])),
-            (&[1, 7, OP_16], Some(&[])),
-            (&[0x50, OP_PUSHDATA1, 2, 8, 9], Some(&[8, 9])),
-            (&[OP_PUSHDATA2, 1, 0, 5], Some(&[5])),
-            (&[OP_PUSHDATA4, 1, 0, 0, 0, 5], Some(&[5])),
-            (&[OP_16 + 1, 1, 7], None),
-            (&[1, 7, 2, 7], None),
-            (&[OP_PUSHDATA2, 1], None),
-        ] {
-            assert_eq!(last_push(script), expected, "{script:02x?}");
-        }
-    }
+/// Why an input's scripts were not accepted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ScriptError {
+    /// They ran, and the answer is no.
+    #[error("the scripts do not allow this spend")]
+    Invalid,
+    /// They could not be run: an input index or flags that make no sense, an unreadable
+    /// transaction. Never the same as [`ScriptError::Invalid`], never a pass.
+    #[error("the scripts could not be run: {0}")]
+    Setup(String),
+}
 
-    #[test]
-    fn height_pushes_at_the_edges() {
-        for (height, expected) in [
-            (0u32, &[0x00u8][..]),
-            (1, &[0x51]),
-            (16, &[0x60]),
-            (17, &[0x01, 0x11]),
-            (127, &[0x01, 0x7f]),
-            (128, &[0x02, 0x80, 0x00]),
-            (227_931, &[0x03, 0x5b, 0x7a, 0x03]),
-            (0x0080_0000, &[0x04, 0, 0, 0x80, 0]),
-        ] {
-            let (bytes, length) = height_push(height);
-            assert_eq!(&bytes[..length], expected, "{height}");
-        }
-    }
-
-    #[test]
-    fn commitments_need_every_byte() {
-        let mut script = vec![OP_RETURN, 0x24, 0xaa, 0x21, 0xa9, 0xed];
-        script.extend([7; 32]);
-        assert_eq!(witness_commitment(&script), Some(&[7; 32]));
-        assert_eq!(witness_commitment(&script[..37]), None);
-        script[5] ^= 1;
-        assert_eq!(witness_commitment(&script), None);
-    }
+/// Runs the scripts of one input.
+pub trait ScriptVerifier: Send + Sync {
+    /// Fails unless input number `input` of the serialized transaction `tx` may spend an output of
+    /// `amount` satoshi locked by `script_pubkey`, under the rules that `flags` turn on.
+    fn verify(
+        &self,
+        script_pubkey: &[u8],
+        amount: u64,
+        tx: &[u8],
+        input: usize,
+        flags: u32,
+    ) -> Result<(), ScriptError>;
 }

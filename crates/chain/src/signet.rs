@@ -6,14 +6,13 @@
 //! (`signet.cpp`); running the scripts is left to a [`ScriptVerifier`]. That the transaction ids
 //! are those of the header's merkle root is checked elsewhere, before or after.
 
-use crate::hashes::{BlockHash, Txid};
+use crate::hashes::{BlockHash, MerkleScratch, Txid, merkle_root};
 use crate::header::Header;
-use crate::merkle::{MerkleScratch, merkle_root};
 use crate::params::Params;
 use crate::read::{ReadError, Reader, write_compact_size};
-use crate::script::{OP_RETURN, witness_commitment};
-use crate::verify::{
-    ScriptError, ScriptVerifier, VERIFY_DERSIG, VERIFY_NULLDUMMY, VERIFY_P2SH, VERIFY_WITNESS,
+use crate::script::{
+    OP_RETURN, ScriptError, ScriptVerifier, VERIFY_DERSIG, VERIFY_NULLDUMMY, VERIFY_P2SH,
+    VERIFY_WITNESS, witness_commitment,
 };
 
 /// The rules for the solution (Core `signet.cpp`, `BLOCK_SCRIPT_VERIFY_FLAGS`): no taproot.

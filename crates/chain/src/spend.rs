@@ -2,20 +2,24 @@
 //!
 //! The rules of Core's `ConnectBlock` that need the coins but run no script. They judge coins that
 //! the caller has looked up; one that is not there is a [`SpendError::MissingOrSpent`]. Sums never
-//! overflow: what is out of range is refused first.
+//! overflow: what is out of range is refused first. Transactions are counted in block order, so that the first
+//! one too many is the one named.
+//!
+//! Relative lock times (BIP-68) say how long a coin has to rest before an input may spend it. Heights and times of
+//! blocks come from an [`Ancestry`]; what it does not know locks a transaction rather than letting it pass.
+//! Absolute lock times need no coins and are [`check`](crate::check)'s.
 
-mod error;
-mod totals;
+#[cfg(test)]
+mod tests;
 
-pub use error::SpendError;
-pub use totals::BlockTotals;
-
-use crate::amount::money_range;
+use crate::amount::{block_subsidy, money_range};
 use crate::block::TxView;
 use crate::coin::{CoinRef, CoinValue};
-use crate::hashes::Txid;
-use crate::height::Height;
-use crate::outpoint::OutPoint;
+use crate::hashes::{BlockHash, OutPoint, Txid};
+use crate::header::Height;
+use crate::header_chain::HeaderChain;
+use crate::params::Params;
+use crate::script::BLOCK_SIGOPS_COST_MAX;
 
 /// How deep a coinbase must lie before it may be spent (Core `consensus/consensus.h`).
 pub const COINBASE_MATURITY: Height = 100;
@@ -125,5 +129,295 @@ pub fn value_out(tx: &TxView<'_>) -> u64 {
     })
 }
 
-#[cfg(test)]
-mod tests;
+/// Fees and signature operations of a block so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BlockTotals {
+    fees: u64,
+    sigop_cost: u64,
+}
+
+impl BlockTotals {
+    /// Nothing yet.
+    pub const fn new() -> Self {
+        Self { fees: 0, sigop_cost: 0 }
+    }
+
+    /// The fees in satoshi.
+    pub const fn fees(&self) -> u64 {
+        self.fees
+    }
+
+    /// The cost of the signature operations.
+    pub const fn sigop_cost(&self) -> u64 {
+        self.sigop_cost
+    }
+
+    /// Counts the fee of a transaction that is no coinbase (Core `validation.cpp`, `ConnectBlock`:
+    /// "bad-txns-accumulated-fee-outofrange").
+    pub fn add_fee(&mut self, tx: usize, txid: Txid, fee: u64) -> Result<(), SpendError> {
+        self.fees = self.fees.saturating_add(fee);
+        if money_range(self.fees) {
+            return Ok(());
+        }
+        Err(SpendError::AccumulatedFeeOutOfRange { tx, txid, fees: self.fees })
+    }
+
+    /// Counts what [`transaction_sigop_cost`](crate::transaction_sigop_cost) says of a transaction,
+    /// the coinbase included (Core `validation.cpp`, `ConnectBlock`: "bad-blk-sigops").
+    pub fn add_sigop_cost(&mut self, tx: usize, txid: Txid, cost: u64) -> Result<(), SpendError> {
+        self.sigop_cost = self.sigop_cost.saturating_add(cost);
+        if self.sigop_cost <= BLOCK_SIGOPS_COST_MAX {
+            return Ok(());
+        }
+        Err(SpendError::SigOps { tx, txid, cost: self.sigop_cost })
+    }
+
+    /// What the coinbase may take, in satoshi: subsidy and fees, once all transactions are counted.
+    pub fn coinbase_max(&self, height: Height, params: &Params) -> u64 {
+        self.fees.saturating_add(block_subsidy(height, params.subsidy_halving_interval))
+    }
+
+    /// Whether the coinbase takes no more than subsidy and fees, once all transactions are counted
+    /// (Core `validation.cpp`, `ConnectBlock`: "bad-cb-amount").
+    pub fn check_coinbase(
+        &self,
+        coinbase: &TxView<'_>,
+        height: Height,
+        params: &Params,
+    ) -> Result<(), SpendError> {
+        let value_out = value_out(coinbase);
+        let limit = self.coinbase_max(height, params);
+        if value_out > limit {
+            Err(SpendError::CoinbaseAmount { value_out, limit })
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// The blocks before one that is being connected.
+pub trait Ancestry {
+    /// The hash of the block at `height`, none above the last one known.
+    fn hash(&self, height: Height) -> Option<BlockHash>;
+
+    /// Median of the times of the block at `height` and up to ten before it (Core `chain.h`,
+    /// `GetMedianTimePast`), none above the last one known.
+    fn median_time_past(&self, height: Height) -> Option<u32>;
+}
+
+impl Ancestry for HeaderChain {
+    fn hash(&self, height: Height) -> Option<BlockHash> {
+        self.hash(height).copied()
+    }
+
+    fn median_time_past(&self, height: Height) -> Option<u32> {
+        self.median_time_past(height)
+    }
+}
+
+/// An input with this bit has no relative lock time (BIP-68, `SEQUENCE_LOCKTIME_DISABLE_FLAG`).
+const DISABLE_FLAG: u32 = 1 << 31;
+
+/// With this bit the lock counts time, without it blocks (BIP-68, `SEQUENCE_LOCKTIME_TYPE_FLAG`).
+const TYPE_FLAG: u32 = 1 << 22;
+
+/// Where the length of the lock stands (BIP-68, `SEQUENCE_LOCKTIME_MASK`).
+const MASK: u32 = 0xffff;
+
+/// A lock that counts time counts 512 seconds, 2^9 (BIP-68, `SEQUENCE_LOCKTIME_GRANULARITY`).
+const GRANULARITY: u32 = 9;
+
+/// Whether the relative lock times of a transaction are over in the block at `block_height` (Core
+/// `consensus/tx_verify.cpp`, `SequenceLocks`; BIP-68).
+///
+/// `coin_heights` gives the height of the coin that the input of a number spends, which is the
+/// block's own for a coin made in it. `ancestry` must know the blocks below `block_height`;
+/// `bip68_active` is whether the block stands at [`csv_height`](crate::Params::csv_height) or above.
+pub fn check_sequence_locks(
+    tx: &TxView<'_>,
+    coin_heights: impl Fn(usize) -> Height,
+    ancestry: &(impl Ancestry + ?Sized),
+    block_height: Height,
+    bip68_active: bool,
+) -> bool {
+    let mut locks = relative_locks(tx);
+    !bip68_active
+        || locks.all(|(vin, sequence)| {
+            relative_lock_is_over(sequence, coin_heights(vin), ancestry, block_height)
+        })
+}
+
+/// The inputs of a transaction that have a relative lock time (BIP-68), each with its sequence number.
+pub fn relative_locks<'a>(tx: &TxView<'a>) -> impl Iterator<Item = (usize, u32)> + use<'a> {
+    // Core compares the version unsigned: a negative one has locks as well.
+    let inputs = (tx.version() >= 2).then(|| tx.inputs().enumerate());
+    let locks = inputs.into_iter().flatten().map(|(vin, input)| (vin, input.sequence()));
+    locks.filter(|(_, sequence)| sequence & DISABLE_FLAG == 0)
+}
+
+/// Whether the relative lock time that a sequence number states is over in the block at `block_height`, for a
+/// coin of the block at `coin_height`.
+pub fn relative_lock_is_over(
+    sequence: u32,
+    coin_height: Height,
+    ancestry: &(impl Ancestry + ?Sized),
+    block_height: Height,
+) -> bool {
+    let length = sequence & MASK;
+    if sequence & TYPE_FLAG == 0 {
+        return u64::from(coin_height) + u64::from(length) <= u64::from(block_height);
+    }
+    // Time runs from the median before the block of the coin to the median before this block.
+    let rested = || {
+        let start = ancestry.median_time_past(coin_height.saturating_sub(1))?;
+        let end = ancestry.median_time_past(block_height.checked_sub(1)?)?;
+        Some(u64::from(start) + u64::from(length << GRANULARITY) <= u64::from(end))
+    };
+    rested().unwrap_or(false)
+}
+
+/// Why a block is invalid on top of the coins that it finds (Core `validation.cpp`,
+/// `ConnectBlock`; `consensus/tx_verify.cpp`, `CheckTxInputs`). `tx` is the transaction's place in
+/// the block, amounts are in satoshi.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SpendError {
+    /// A coin does not exist, or not any more.
+    #[error(
+        "transaction {tx} ({txid}): input {vin} spends {outpoint}, which does not exist or is spent"
+    )]
+    MissingOrSpent {
+        /// The transaction.
+        tx: usize,
+        /// Its id.
+        txid: Txid,
+        /// The input.
+        vin: usize,
+        /// The coin.
+        outpoint: OutPoint,
+    },
+    /// A coinbase is spent too early.
+    #[error(
+        "transaction {tx} ({txid}): input {vin} spends the coinbase {outpoint} of height \
+         {coin_height} before {COINBASE_MATURITY} blocks have passed"
+    )]
+    PrematureSpend {
+        /// The transaction.
+        tx: usize,
+        /// Its id.
+        txid: Txid,
+        /// The input.
+        vin: usize,
+        /// The coin.
+        outpoint: OutPoint,
+        /// The coin's height.
+        coin_height: Height,
+    },
+    /// A coin's amount, or the sum up to it, is more than there can be.
+    #[error(
+        "transaction {tx} ({txid}): with {outpoint} of {amount} satoshi, input {vin} brings more \
+         than there can be"
+    )]
+    InputValues {
+        /// The transaction.
+        tx: usize,
+        /// Its id.
+        txid: Txid,
+        /// The input.
+        vin: usize,
+        /// The coin.
+        outpoint: OutPoint,
+        /// The coin's amount.
+        amount: u64,
+    },
+    /// The outputs are worth more than the inputs.
+    #[error("transaction {tx} ({txid}) spends {value_in} satoshi and pays out {value_out}")]
+    InBelowOut {
+        /// The transaction.
+        tx: usize,
+        /// Its id.
+        txid: Txid,
+        /// What its inputs bring.
+        value_in: u64,
+        /// What its outputs take.
+        value_out: u64,
+    },
+    /// The fee is more than there can be. Core has this rule after others that leave no such fee.
+    #[error("transaction {tx} ({txid}) has a fee of {fee} satoshi, more than there can be")]
+    FeeOutOfRange {
+        /// The transaction.
+        tx: usize,
+        /// Its id.
+        txid: Txid,
+        /// Its fee.
+        fee: u64,
+    },
+    /// The fees of the block up to a transaction are more than there can be.
+    #[error(
+        "up to transaction {tx} ({txid}) the fees add up to {fees} satoshi, more than there can be"
+    )]
+    AccumulatedFeeOutOfRange {
+        /// The transaction.
+        tx: usize,
+        /// Its id.
+        txid: Txid,
+        /// The sum.
+        fees: u64,
+    },
+    /// A relative lock time is not over (BIP-68).
+    #[error("transaction {tx} ({txid}) has a relative lock time that is not over")]
+    NonFinal {
+        /// The transaction.
+        tx: usize,
+        /// Its id.
+        txid: Txid,
+    },
+    /// Too many signature operations.
+    #[error(
+        "up to transaction {tx} ({txid}) the signature operations cost {cost}, more than \
+         {BLOCK_SIGOPS_COST_MAX}"
+    )]
+    SigOps {
+        /// The transaction.
+        tx: usize,
+        /// Its id.
+        txid: Txid,
+        /// The cost so far.
+        cost: u64,
+    },
+    /// The coinbase pays out more than subsidy and fees.
+    #[error("the coinbase pays out {value_out} satoshi where subsidy and fees are {limit}")]
+    CoinbaseAmount {
+        /// What it pays out.
+        value_out: u64,
+        /// Subsidy and fees.
+        limit: u64,
+    },
+    /// An output exists already and is not spent (BIP-30).
+    #[error("transaction {tx} ({txid}) makes {outpoint}, which exists and is not spent")]
+    Bip30 {
+        /// The transaction.
+        tx: usize,
+        /// Its id.
+        txid: Txid,
+        /// The output.
+        outpoint: OutPoint,
+    },
+}
+
+impl SpendError {
+    /// Core's reject reason.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::MissingOrSpent { .. } => "bad-txns-inputs-missingorspent",
+            Self::PrematureSpend { .. } => "bad-txns-premature-spend-of-coinbase",
+            Self::InputValues { .. } => "bad-txns-inputvalues-outofrange",
+            Self::InBelowOut { .. } => "bad-txns-in-belowout",
+            Self::FeeOutOfRange { .. } => "bad-txns-fee-outofrange",
+            Self::AccumulatedFeeOutOfRange { .. } => "bad-txns-accumulated-fee-outofrange",
+            Self::NonFinal { .. } => "bad-txns-nonfinal",
+            Self::SigOps { .. } => "bad-blk-sigops",
+            Self::CoinbaseAmount { .. } => "bad-cb-amount",
+            Self::Bip30 { .. } => "bad-txns-BIP30",
+        }
+    }
+}

@@ -7,8 +7,7 @@
 //! right is not judged here.
 
 use crate::coin::{CoinRef, coin_code};
-use crate::hashes::{Txid, UtxoSetHash};
-use crate::outpoint::OutPoint;
+use crate::hashes::{OutPoint, Txid, UtxoSetHash};
 use crate::read::write_compact_size;
 use apus_hash::{Sha256, sha256};
 

@@ -9,7 +9,9 @@
 
 use apus_hash::muhash::{self, Num3072, Product};
 use apus_hash::sha512_256::{self, TaggedHasher};
-use apus_hash::{Kernel, KeyedHasher, Message, sha256, sha256_many, sha256d_many, sha256d_pairs};
+use apus_hash::{
+    KeyedHasher, Message, Sha256Kernel, sha256, sha256_many, sha256d_many, sha256d_pairs,
+};
 use sha2::Digest;
 use std::hint::black_box;
 use std::process::Command;
@@ -34,7 +36,7 @@ fn each_kernel() -> std::io::Result<()> {
     println!("\n{:<10}{:<38}{:>12}{:>10}", "kernel", "sha512/256", "ns/message", "x ring");
     each_sha256_kernel("sha512")?;
     println!("\n{:<10}{:<38}{:>12}{:>10}", "kernel", "muhash", "ns/element", "x single");
-    for kernel in muhash::Kernel::available() {
+    for kernel in muhash::MuHashKernel::available() {
         Command::new(std::env::current_exe()?)
             .arg("muhash")
             .env("APUS_MUHASH", kernel.name())
@@ -44,7 +46,7 @@ fn each_kernel() -> std::io::Result<()> {
 }
 
 fn each_sha256_kernel(what: &str) -> std::io::Result<()> {
-    for kernel in Kernel::available() {
+    for kernel in Sha256Kernel::available() {
         Command::new(std::env::current_exe()?)
             .arg(what)
             .env("APUS_SHA256", kernel.name())
@@ -72,7 +74,7 @@ fn seconds(mut run: impl FnMut()) -> f64 {
 fn report(operation: &str, messages: usize, compressions: usize, ours: f64, theirs: f64) {
     println!(
         "{:<10}{operation:<28}{:>10.1}{:>12.1}{:>10.2}",
-        Kernel::current().name(),
+        Sha256Kernel::current().name(),
         compressions as f64 / ours / 1e6,
         ours / messages as f64 * 1e9,
         theirs / ours
@@ -190,7 +192,7 @@ fn measure_sha512() {
     let report = |operation: &str, count: usize, ours: f64, theirs: f64| {
         println!(
             "{:<10}{operation:<38}{:>12.1}{:>10.2}",
-            Kernel::current().name(),
+            Sha256Kernel::current().name(),
             ours / count as f64 * 1e9,
             theirs / ours
         );
@@ -235,7 +237,7 @@ fn measure_muhash() {
     let report = |operation: &str, count: usize, ours: f64, theirs: f64| {
         println!(
             "{:<10}{operation:<38}{:>12.1}{:>10.2}",
-            muhash::Kernel::current().name(),
+            muhash::MuHashKernel::current().name(),
             ours / count as f64 * 1e9,
             theirs / ours
         );

@@ -4,9 +4,8 @@
 //! instructions here, so this is slower than the SHA extensions where both are present.
 #![allow(unsafe_code)] // Loads, stores and functions that need the instructions.
 
-use crate::lanes::{Columns, Lanes, States};
-use crate::message::Padded;
-use crate::vector::implement_lanes;
+use crate::groups::{Columns, HashLanes, States, implement_lanes};
+use crate::many::Padded;
 use core::arch::x86_64::*;
 use core::ops::Range;
 

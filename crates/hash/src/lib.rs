@@ -7,7 +7,7 @@
 //! - [`sha256d_pairs`]: one level of a merkle tree.
 //! - [`KeyedHasher`]: outpoints under a secret key, and sums of their digests.
 //! - [`sha512_256`]: the same of Utreexo's hash function: messages, and levels of a tree.
-//! - [`Kernel`]: what runs here; the environment variable `APUS_SHA256` forces one of
+//! - [`Sha256Kernel`]: what runs here; the environment variable `APUS_SHA256` forces one of
 //!   `portable`, `shani`, `avx2`, `avx512`, `armv8`.
 //! - [`prefetch`](prefetch()): bytes that will be read soon; [`release`](release()): many that are of no more use, unless
 //!   an allocator is to keep them ([`keep_below`]).
@@ -19,34 +19,21 @@ mod armv8;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-mod digest;
 mod groups;
 mod kernel;
-mod keyed;
-mod lanes;
 mod many;
-mod message;
+mod memory;
 pub mod muhash;
-mod portable;
-mod prefetch;
-mod release;
 mod rounds;
-mod self_test;
 mod sha512;
 #[cfg(target_arch = "x86_64")]
 mod shani;
 mod single;
-mod stream;
 #[cfg(test)]
 mod tests;
-#[cfg(target_arch = "x86_64")]
-mod vector;
 
-pub use kernel::Kernel;
-pub use keyed::KeyedHasher;
-pub use many::{sha256_many, sha256d_each, sha256d_many, sha256d_pairs};
-pub use message::Message;
-pub use prefetch::prefetch;
-pub use release::{keep_below, release};
+pub use kernel::Sha256Kernel;
+pub use many::{KeyedHasher, Message, sha256_many, sha256d_each, sha256d_many, sha256d_pairs};
+pub use memory::{keep_below, prefetch, release};
 pub use sha512::sha512_256;
-pub use stream::{Sha256, sha256, sha256d};
+pub use single::{Sha256, sha256, sha256d};

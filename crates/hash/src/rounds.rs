@@ -85,7 +85,7 @@ pub(crate) use each_round;
 
 /// Defines the compression functions of `sha256` or `sha512` for words of type `$word`. In scope
 /// must be, for such words, `constant`, `add`, `ror`, `shr`, `xor3` and, from FIPS 180-4, 4.1.2,
-/// `choose` and `majority`; and beside it, for `sha512`, the module of its constants.
+/// `choose` and `majority`; and beside it, for `sha512`, its constants.
 macro_rules! define_rounds {
     // The numbers are those of FIPS 180-4, 4.1.2 and 4.1.3.
     (sha256, $word:ty $(, #[$attribute:meta])?) => {
@@ -93,7 +93,7 @@ macro_rules! define_rounds {
             large [2 13 22], [6 11 25]; small [7 18 3], [17 19 10] $(; #[$attribute])? }
     };
     (sha512, $word:ty $(, #[$attribute:meta])?) => {
-        crate::rounds::define_rounds! { @ $word, 80 rounds with super::constants::K;
+        crate::rounds::define_rounds! { @ $word, 80 rounds with crate::sha512::K;
             large [28 34 39], [14 18 41]; small [1 8 7], [19 61 6] $(; #[$attribute])? }
     };
     (@ $word:ty, $rounds:tt rounds with $constants:path;

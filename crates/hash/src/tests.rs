@@ -1,22 +1,21 @@
 //! Every kernel of this machine, and every pairing of kernels, against an independent
 //! implementation.
 
-use crate::kernel::Engine;
+use crate::kernel::HashEngine;
 use crate::many::{double_chunk, single_chunk};
-use crate::single::Single;
-use crate::stream::Sha256;
-use crate::{Kernel, KeyedHasher, Message};
+use crate::single::{Sha256, Single};
+use crate::{KeyedHasher, Message, Sha256Kernel};
 use proptest::prelude::*;
 use sha2::Digest;
 
 /// Every kernel there is, and the lane kernels also without a fast one for what is left over.
-fn engines() -> Vec<(String, Engine)> {
+fn engines() -> Vec<(String, HashEngine)> {
     let mut engines = Vec::new();
-    for kernel in Kernel::available() {
-        let engine = Engine::new(kernel).unwrap();
+    for kernel in Sha256Kernel::available() {
+        let engine = HashEngine::new(kernel).unwrap();
         engines.push((kernel.name().to_owned(), engine));
         #[cfg(target_arch = "x86_64")]
-        if let Some(engine) = Engine::with_rest(kernel, Single::Portable) {
+        if let Some(engine) = HashEngine::with_rest(kernel, Single::Portable) {
             engines.push((format!("{} and portable", kernel.name()), engine));
         }
     }

@@ -7,7 +7,7 @@
 //! first. A peer with nothing left to ask for takes over what others are late with.
 //!
 //! Always: a block is handed to the consumer at most once until the consumer has judged it; blocks
-//! handed out weigh at most [`Options::bytes_max`] and one block; a peer that sent a damaged block
+//! handed out weigh at most [`DownloadOptions::bytes_max`] and one block; a peer that sent a damaged block
 //! is asked for nothing again; and a wanted block is asked for again and again until it comes, as
 //! long as some peer has it that is not silent.
 //!
@@ -15,28 +15,21 @@
 //! any fixed moment, and [`Download::tick`] says what to do. It does not look into blocks: the
 //! caller hashes the header, and the consumer checks the rest.
 
-mod judge;
 mod peers;
-#[cfg(test)]
-mod properties;
-mod rates;
 mod schedule;
-#[cfg(test)]
-mod simulation;
 mod status;
 #[cfg(test)]
 mod tests;
 mod window;
 
-pub use status::{Limit, PeerStatus, Status};
+pub use status::{DownloadStatus, Limit, PeerProgress};
 
 use crate::PeerId;
 use crate::message::Services;
 use apus_chain::{BlockHash, Height, HeightRange};
-use peers::Peer;
-use rates::Sizes;
+use peers::{DownloadPeer, SIZE_MAX, Sizes};
 use std::collections::BTreeMap;
-use window::{Delivery, Key, Window};
+use window::{Delivery, DownloadWindow, Key};
 
 /// After this many blocks that it was not asked for, a peer is dropped; a race may explain fewer.
 const UNREQUESTED_MAX: u32 = 3;
@@ -57,7 +50,7 @@ impl<F: Fn(Height) -> Option<BlockHash>> Chain for F {
 
 /// How much may be asked for at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
+pub struct DownloadOptions {
     /// Memory for blocks, in bytes: those in flight by their expected sizes, each once, and those
     /// that the consumer has not judged. Less than 4,000,000, the largest block, counts as that.
     /// Blocks half received are the caller's, one for each peer.
@@ -68,7 +61,7 @@ pub struct Options {
     pub copies_max: usize,
 }
 
-impl Default for Options {
+impl Default for DownloadOptions {
     fn default() -> Self {
         Self { bytes_max: 256 << 20, in_flight_max: 128, copies_max: 2 }
     }
@@ -76,12 +69,12 @@ impl Default for Options {
 
 /// What the caller is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub enum DownloadAction {
     /// Ask a peer for these blocks, in this order, by one `getdata`.
     Request {
         /// The peer to ask.
         peer: PeerId,
-        /// At most [`Options::in_flight_max`].
+        /// At most [`DownloadOptions::in_flight_max`].
         blocks: Vec<(Height, BlockHash)>,
     },
     /// Close the connection; the peer is forgotten already, and nothing it says is of use.
@@ -138,7 +131,7 @@ pub enum Received {
 
 /// What came over the line so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct DownloadTotals {
     /// Blocks handed to the consumer.
     pub blocks: u64,
     /// Their bytes.
@@ -158,37 +151,37 @@ pub struct Totals {
 /// See the module.
 #[derive(Debug)]
 pub struct Download {
-    options: Options,
-    window: Window,
+    options: DownloadOptions,
+    window: DownloadWindow,
     sizes: Sizes,
-    peers: BTreeMap<PeerId, Peer>,
-    actions: Vec<Action>,
-    totals: Totals,
+    peers: BTreeMap<PeerId, DownloadPeer>,
+    actions: Vec<DownloadAction>,
+    totals: DownloadTotals,
     /// The greatest time told.
     now: u64,
     /// Whether something happened since the last tick.
     changed: bool,
     ticked_at: u64,
     schedule: schedule::Schedule,
-    judge: judge::Judge,
+    judge: schedule::PeerJudge,
 }
 
 impl Download {
     /// Nothing wanted, no peer to ask.
     #[must_use]
-    pub fn new(options: Options) -> Self {
+    pub fn new(options: DownloadOptions) -> Self {
         Self {
             options,
-            window: Window::new(options.bytes_max.max(rates::SIZE_MAX)),
+            window: DownloadWindow::new(options.bytes_max.max(SIZE_MAX)),
             sizes: Sizes::default(),
             peers: BTreeMap::new(),
             actions: Vec::new(),
-            totals: Totals::default(),
+            totals: DownloadTotals::default(),
             now: 0,
             changed: false,
             ticked_at: 0,
             schedule: schedule::Schedule::default(),
-            judge: judge::Judge::default(),
+            judge: schedule::PeerJudge::default(),
         }
     }
 
@@ -211,7 +204,7 @@ impl Download {
     /// These heights are not wanted any more. Blocks that the consumer has still await judgement.
     pub fn unwant(&mut self, range: HeightRange) {
         for key in self.window.on_chain(range) {
-            self.forget(key, Window::unwant);
+            self.forget(key, DownloadWindow::unwant);
         }
     }
 
@@ -226,7 +219,7 @@ impl Download {
     /// A block is not wanted any more, wherever it is.
     pub fn unwant_hash(&mut self, hash: &BlockHash) {
         if let Some(key) = self.window.key(hash) {
-            self.forget(key, Window::unwant);
+            self.forget(key, DownloadWindow::unwant);
         }
     }
 
@@ -242,7 +235,7 @@ impl Download {
         for key in self.window.on_chain_from(fork.saturating_add(1)) {
             let hash = chain.hash(key.0);
             if hash != Some(key.1) {
-                self.forget(key, Window::leave_chain);
+                self.forget(key, DownloadWindow::leave_chain);
                 hash.into_iter().for_each(|hash| self.window.want((key.0, hash), true));
             }
         }
@@ -272,7 +265,7 @@ impl Download {
     /// serve witnesses.
     pub fn peer_added(&mut self, peer: PeerId, services: Services, now: u64) {
         let now = self.at(now);
-        self.peers.entry(peer).or_insert_with(|| Peer::new(services, now));
+        self.peers.entry(peer).or_insert_with(|| DownloadPeer::new(services, now));
     }
 
     /// A peer's best block is at `best`, and the last block that its chain shares with ours at
@@ -312,7 +305,7 @@ impl Download {
     /// Whether a peer was asked for blocks that have not come.
     #[must_use]
     pub fn is_owing(&self, peer: PeerId) -> bool {
-        self.peers.get(&peer).is_some_and(Peer::is_owing)
+        self.peers.get(&peer).is_some_and(DownloadPeer::is_owing)
     }
 
     /// A ping or the handshake took so many milliseconds. Optional: deliveries tell less exactly.
@@ -385,7 +378,7 @@ impl Download {
     // ---- what to do ----
 
     /// What to do now. To be called at [`Self::next_tick_at`]; sooner or more often does no harm.
-    pub fn tick(&mut self, now: u64) -> Vec<Action> {
+    pub fn tick(&mut self, now: u64) -> Vec<DownloadAction> {
         let now = self.at(now);
         self.judge_peers(now);
         self.weigh_anew(now);
@@ -403,7 +396,7 @@ impl Download {
         if self.changed {
             return Some(self.now);
         }
-        let owing = self.peers.values().any(Peer::is_owing);
+        let owing = self.peers.values().any(DownloadPeer::is_owing);
         owing.then(|| self.ticked_at + schedule::TICK_MS)
     }
 
@@ -430,7 +423,7 @@ impl Download {
     }
 
     /// Takes a block out of the window by `how`. Peers that owe it are not counted on for it.
-    fn forget(&mut self, key: Key, how: impl Fn(&mut Window, Key)) {
+    fn forget(&mut self, key: Key, how: impl Fn(&mut DownloadWindow, Key)) {
         self.changed = true;
         let owners = self.window.owners(key).map(<[_]>::to_vec);
         for owner in owners.unwrap_or_default() {
@@ -473,7 +466,7 @@ impl Download {
         if self.peers.contains_key(&peer) {
             self.peer_gone(peer);
             self.totals.dropped += 1;
-            self.actions.push(Action::Disconnect { peer, why });
+            self.actions.push(DownloadAction::Disconnect { peer, why });
         }
     }
 }

@@ -1,7 +1,7 @@
 //! [`HeaderSync`]: which chain the peers have.
 //!
 //! Without sockets, clock and threads: it is told what happened and when, and says by
-//! [`Action`]s what to do.
+//! [`HeaderAction`]s what to do.
 //!
 //! Headers go into a [`HeaderTree`], which checks them by all rules. Before that:
 //!
@@ -23,24 +23,20 @@
 mod answer;
 mod best_chain;
 mod candidate;
-mod difficulty;
-mod error;
-mod schedule;
 pub mod store;
-mod stretch;
-mod too_new;
+#[cfg(test)]
+pub(crate) mod tests;
 
-pub use error::{DisconnectReason, Misbehaviour};
-pub use too_new::TooNew;
+pub use answer::TooNew;
 
 use crate::PeerId;
+use answer::EarlyChain;
 use apus_chain::{
-    BlockHash, Header, HeaderError, HeaderId, HeaderTree, Height, Params, block_work,
+    BlockHash, Header, HeaderError, HeaderId, HeaderTree, Height, KNOTS_CHAIN, Params, block_work,
 };
 use best_chain::{BestChain, height_of, work_of};
-use candidate::Candidate;
+use candidate::CandidateChain;
 use std::collections::BTreeMap;
-use too_new::EarlyChain;
 
 /// Most headers of a message, and as many as a peer sends while it has more (Core
 /// `net_processing.h`, `MAX_HEADERS_RESULTS`).
@@ -64,7 +60,7 @@ const RECENT_SECONDS: i64 = 24 * 60 * 60;
 
 /// What the caller, which holds the connections, is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub enum HeaderAction {
     /// Send a `getheaders`.
     GetHeaders {
         /// To this peer.
@@ -97,7 +93,7 @@ pub struct Learned {
 
 /// What a peer is to be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Want {
+enum HeaderWant {
     /// Nothing.
     Nothing,
     /// What it has beyond our tip.
@@ -108,12 +104,12 @@ enum Want {
 
 /// A connected peer: constant memory.
 #[derive(Debug)]
-struct Peer {
+struct HeaderPeer {
     /// The header with the most work that its chain is known to have.
     best: HeaderId,
     /// When it was sent a request that it has not answered.
     asked_ms: Option<u64>,
-    want: Want,
+    want: HeaderWant,
     /// It told all that it had, since it connected or was to be asked again.
     caught_up: bool,
     /// It answered at least once.
@@ -128,7 +124,7 @@ struct Peer {
 
 /// The peer that has the run, and by when it has to be done.
 #[derive(Debug, Clone, Copy)]
-struct Run {
+struct HeaderRun {
     peer: PeerId,
     started_ms: u64,
     allowance_ms: u64,
@@ -143,15 +139,15 @@ pub struct HeaderSync {
     best: BestChain,
     /// Time in seconds since 1970 when `now_ms` is 0.
     epoch: i64,
-    peers: BTreeMap<PeerId, Peer>,
-    run: Option<Run>,
-    candidate: Option<Candidate>,
+    peers: BTreeMap<PeerId, HeaderPeer>,
+    run: Option<HeaderRun>,
+    candidate: Option<CandidateChain>,
     candidate_max: Option<usize>,
     /// A run has ended with a chain of enough work.
     ran: bool,
     /// How many runs took too long.
     lapses: u32,
-    actions: Vec<Action>,
+    actions: Vec<HeaderAction>,
     new: Vec<[u8; Header::SIZE]>,
 }
 
@@ -206,10 +202,10 @@ impl HeaderSync {
     /// A handshake was done. `PeerId`s are never used again.
     pub fn peer_connected(&mut self, peer: PeerId, now_ms: u64) {
         let genesis = self.best.ids()[0];
-        let state = Peer {
+        let state = HeaderPeer {
             best: genesis,
             asked_ms: None,
-            want: Want::News,
+            want: HeaderWant::News,
             caught_up: false,
             has_answered: false,
             asked_from: 0,
@@ -231,8 +227,10 @@ impl HeaderSync {
         match self.tree.find(hash) {
             Some(id) => self.peer_has(peer, id),
             None => {
-                if let Some(state) = self.peers.get_mut(&peer).filter(|p| p.want == Want::Nothing) {
-                    state.want = Want::News;
+                if let Some(state) =
+                    self.peers.get_mut(&peer).filter(|p| p.want == HeaderWant::Nothing)
+                {
+                    state.want = HeaderWant::News;
                 }
             }
         }
@@ -244,15 +242,15 @@ impl HeaderSync {
     pub fn refresh(&mut self, now_ms: u64) {
         for peer in self.peers.values_mut() {
             peer.caught_up = false;
-            if peer.want == Want::Nothing {
-                peer.want = Want::News;
+            if peer.want == HeaderWant::Nothing {
+                peer.want = HeaderWant::News;
             }
         }
         self.schedule(now_ms);
     }
 
     /// What is to be done, since the last call: at most one request for each peer.
-    pub fn actions(&mut self) -> Vec<Action> {
+    pub fn actions(&mut self) -> Vec<HeaderAction> {
         std::mem::take(&mut self.actions)
     }
 
@@ -295,7 +293,7 @@ impl HeaderSync {
 
     /// Height of the chain on trial, to show progress; none where there is none.
     pub fn candidate_height(&self) -> Option<Height> {
-        self.candidate.as_ref().map(Candidate::height)
+        self.candidate.as_ref().map(CandidateChain::height)
     }
 
     /// Work that a chain must have for its headers to be taken (Core `net_processing.cpp`,
@@ -339,14 +337,15 @@ impl HeaderSync {
     fn remove(&mut self, peer: PeerId) {
         self.peers.remove(&peer);
         self.run.take_if(|run| run.peer == peer);
-        self.actions
-            .retain(|action| !matches!(action, Action::GetHeaders { peer: of, .. } if *of == peer));
+        self.actions.retain(
+            |action| !matches!(action, HeaderAction::GetHeaders { peer: of, .. } if *of == peer),
+        );
     }
 
     fn disconnect(&mut self, peer: PeerId, why: DisconnectReason) {
         if self.peers.contains_key(&peer) {
             self.remove(peer);
-            self.actions.push(Action::Disconnect { peer, why });
+            self.actions.push(HeaderAction::Disconnect { peer, why });
         }
     }
 }
@@ -355,7 +354,97 @@ fn seconds(ms: u64) -> i64 {
     i64::try_from(ms / 1000).unwrap_or(i64::MAX)
 }
 
-#[cfg(test)]
-pub(crate) mod testing;
-#[cfg(test)]
-mod tests;
+/// A peer sent what no honest one sends: it is to be disconnected and not asked again.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Misbehaviour {
+    /// Longer than a message can be (Core `net_processing.h`, `MAX_HEADERS_RESULTS`).
+    #[error("the peer sent {count} headers in a message, which holds at most 2000; use another")]
+    TooManyHeaders {
+        /// How many there were.
+        count: usize,
+    },
+    /// A header is not the child of the one before it in the message.
+    #[error("header {index} of the peer's message, {hash}, does not follow the one before it")]
+    NotContinuous {
+        /// Its place in the message, from 0.
+        index: usize,
+        /// The header.
+        hash: BlockHash,
+    },
+    /// A header lacks the work for the target that it claims.
+    #[error(
+        "header {index} of the peer's message, {hash}, lacks the work for its bits 0x{bits:08x}"
+    )]
+    HighHash {
+        /// Its place in the message, from 0.
+        index: usize,
+        /// The header.
+        hash: BlockHash,
+        /// The target that it claims.
+        bits: u32,
+    },
+    /// A header of Bitcoin Knots' own proof of work.
+    #[error("header {index} of the peer's message is {KNOTS_CHAIN}")]
+    OfKnots {
+        /// Its place in the message, from 0.
+        index: usize,
+    },
+    /// The target changes as no chain's may, whatever the times in it (Core `pow.cpp`,
+    /// `PermittedDifficultyTransition`).
+    #[error(
+        "the peer's header {hash} at height {height} goes from bits 0x{from:08x} to 0x{to:08x}, \
+         further than the rules of this chain let it"
+    )]
+    DifficultyTransition {
+        /// The header.
+        hash: BlockHash,
+        /// Its height.
+        height: u32,
+        /// The target before it.
+        from: u32,
+        /// The target that it claims.
+        to: u32,
+    },
+    /// A header breaks a rule.
+    #[error("the peer sent an invalid header: {0}")]
+    Invalid(#[from] HeaderError),
+    /// More headers than any chain can have by now, with less work than the real one's.
+    #[error(
+        "the peer's chain has more than {limit} headers and still too little work: it is not the \
+         chain that others have"
+    )]
+    EndlessChain {
+        /// How many are taken before the work suffices.
+        limit: usize,
+    },
+    /// It goes on with headers whose parents it does not give when asked.
+    #[error("the peer sent {count} messages of headers that follow nothing known")]
+    Unconnecting {
+        /// How many of its messages connected to nothing.
+        count: u32,
+    },
+}
+
+/// Why a peer that did nothing wrong is of no use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DisconnectReason {
+    /// It was to send the chain and sent nothing.
+    #[error("the peer did not answer a request for headers within {seconds} seconds")]
+    Stalled {
+        /// How long it had.
+        seconds: u64,
+    },
+    /// It was to send the chain and took too long over it.
+    #[error("the peer had not sent all headers after {seconds} seconds; another one may be faster")]
+    TooSlow {
+        /// How long it had.
+        seconds: u64,
+    },
+    /// Its chain ends with less work than the real one has (Core `net_processing.cpp`,
+    /// `UpdatePeerStateForReceivedHeaders`).
+    #[error("the peer's chain has less work than this network's: it may still be synchronizing")]
+    LowWork,
+    /// It gave headers that another one went on from and that turned out to be invalid.
+    #[error("the peer sent headers that proved to be invalid")]
+    InvalidHeaders,
+}

@@ -6,15 +6,12 @@
 //! data here, and so are the proofs of [`utreexo`]: the caller that takes them checks them.
 
 pub mod addresses;
-mod deadline;
 pub mod download;
 pub mod headers;
 pub mod message;
 pub mod network;
-mod peer_error;
 pub mod proofs;
 pub mod proxy;
-mod services;
 pub mod transport;
 pub mod utreexo;
 

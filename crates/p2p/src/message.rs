@@ -2,22 +2,19 @@
 //!
 //! Hashes are in internal order. Blocks and headers are bytes: the caller parses and checks them.
 
-mod addresses;
 mod codec;
-mod command;
 #[cfg(test)]
 mod tests;
 
-pub use crate::services::Services;
 pub use codec::{
     ADDRESSES_MAX, HEADERS_MAX, INVENTORY_MAX, LOCATOR_MAX, MessageError, PAYLOAD_BYTES_MAX,
-    PROTOCOL_VERSION, USER_AGENT_BYTES_MAX, decode, encode,
+    PROTOCOL_VERSION, PayloadFlaw, USER_AGENT_BYTES_MAX, decode, encode,
 };
-pub use command::{COMMAND_BYTES, Command};
 
 use crate::addresses::NodeAddress;
 use crate::utreexo::UtreexoMessage;
 use apus_chain::BlockHash;
+use std::fmt;
 
 /// What an [`Inventory`] names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -51,7 +48,7 @@ impl Inventory {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
     /// The first one of each side.
-    Version(Version),
+    Version(VersionMessage),
     /// The answer to it, which ends the handshake.
     Verack,
     /// The peer understands `addrv2` (BIP-155); between `version` and `verack`.
@@ -93,7 +90,7 @@ pub enum Message {
 
 /// What a peer says of itself (Core `net_processing.cpp`, `PushNodeVersion`).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Version {
+pub struct VersionMessage {
     /// Protocol version.
     pub protocol: u32,
     /// What it offers.
@@ -108,4 +105,93 @@ pub struct Version {
     pub start_height: i32,
     /// Whether it wants transactions.
     pub relay: bool,
+}
+
+/// Bytes of a name in the message header (Core `protocol.h`, `MESSAGE_TYPE_SIZE`).
+pub const COMMAND_BYTES: usize = 12;
+
+/// The name of a message: up to 12 printable bytes, filled up with zeros.
+///
+/// Any 12 bytes may come from a peer. Those that are no name have no [`CommandName::name`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CommandName([u8; COMMAND_BYTES]);
+
+impl CommandName {
+    /// What stands for a message whose name is not known, as for an unassigned short id of BIP-324.
+    pub const NONE: Self = Self([0; COMMAND_BYTES]);
+
+    /// The command of this name, cut off after 12 bytes.
+    #[must_use]
+    pub const fn new(name: &str) -> Self {
+        let name = name.as_bytes();
+        let mut bytes = [0; COMMAND_BYTES];
+        let mut at = 0;
+        while at < name.len() && at < COMMAND_BYTES {
+            bytes[at] = name[at];
+            at += 1;
+        }
+        Self(bytes)
+    }
+
+    /// These bytes of a message header, whatever they are.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; COMMAND_BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes for a message header.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; COMMAND_BYTES] {
+        self.0
+    }
+
+    /// The name, if the bytes are one: printable ASCII, then only zeros (Core `protocol.cpp`,
+    /// `CMessageHeader::IsMessageTypeValid`).
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        let len = self.0.iter().position(|&byte| byte == 0).unwrap_or(COMMAND_BYTES);
+        let (name, rest) = self.0.split_at(len);
+        let printable = name.iter().all(|byte| (b' '..=b'~').contains(byte));
+        (len > 0 && printable && rest.iter().all(|&byte| byte == 0))
+            .then(|| str::from_utf8(name).ok())
+            .flatten()
+    }
+}
+
+impl fmt::Display for CommandName {
+    /// The name; of bytes that are none, what they are, with escapes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(name) = self.name() {
+            return f.write_str(name);
+        }
+        let len = self.0.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+        write!(f, "{}", self.0[..len].escape_ascii())
+    }
+}
+
+/// What a peer offers (BIP-144, BIP-159, BIP-324 and Core `protocol.h`, `ServiceFlags`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct Services(pub u64);
+
+impl Services {
+    /// All blocks (`NODE_NETWORK`).
+    pub const NETWORK: Self = Self(1);
+    /// Blocks with witnesses (`NODE_WITNESS`).
+    pub const WITNESS: Self = Self(1 << 3);
+    /// The last 288 blocks (`NODE_NETWORK_LIMITED`).
+    pub const NETWORK_LIMITED: Self = Self(1 << 10);
+    /// The encrypted transport (`NODE_P2P_V2`).
+    pub const P2P_V2: Self = Self(1 << 11);
+
+    /// Whether all of `other` are among these.
+    #[must_use]
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// These and those.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
 }

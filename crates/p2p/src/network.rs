@@ -1,4 +1,4 @@
-//! [`Network`]: peers on real sockets, and the threads that serve them.
+//! [`PeerNetwork`]: peers on real sockets, and the threads that serve them.
 //!
 //! Every peer has a thread that reads and one that writes; one more, the driver, watches the clock
 //! and finds peers. What is decided is decided in [`headers`](crate::headers) and
@@ -11,34 +11,27 @@ mod blocks;
 mod by_hash;
 mod choice;
 mod driver;
-mod guard;
-mod invalid;
-mod liveness;
-mod mailbox;
-mod offer;
 mod peer;
 mod presence;
-mod raw_headers;
-mod refused;
-mod seeds;
 mod serve;
 mod state;
-mod status;
+#[cfg(test)]
+mod tests;
 
-pub use crate::transport::BlockBytes;
+pub use crate::transport::BlockBuffer;
 pub use by_hash::WantBlock;
-pub use choice::BestHeader;
-pub use refused::{ClockDoubt, Refused};
+pub use choice::{BestHeader, ClockDoubt, RefusedHeaders};
 pub use serve::BlockProvider;
-pub use status::{NetworkStatus, PeerStatus};
 
+use crate::PeerId;
 use crate::addresses::NodeAddress;
+use crate::download::{DownloadTotals, Limit};
 use crate::message::Services;
-use crate::transport::{Buffers, TransportChoice};
+use crate::transport::{Buffers, Transport, TransportChoice};
 use apus_chain::{BlockHash, HEADER_SIZE, HeaderChain, Height, HeightRange, Params};
-use mailbox::{Mail, Mailbox};
-use offer::Offer;
-use state::State;
+use blocks::{Mail, Mailbox};
+use serve::ServiceOffer;
+use state::NetworkState;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -128,15 +121,15 @@ pub enum NetworkError {
 }
 
 /// A running network; it ends when it is dropped.
-pub struct Network {
-    shared: Arc<Shared>,
+pub struct PeerNetwork {
+    shared: Arc<NetworkShared>,
     driver: Option<JoinHandle<()>>,
     listener: Option<(SocketAddr, JoinHandle<()>)>,
 }
 
 /// What all threads share.
-struct Shared {
-    state: Mutex<State>,
+struct NetworkShared {
+    state: Mutex<NetworkState>,
     /// The driver has something to do.
     wake: Condvar,
     /// Headers, peers or failures changed.
@@ -147,13 +140,13 @@ struct Shared {
     /// Memory for blocks.
     buffers: Arc<Buffers>,
     /// What others are told that they can have.
-    offer: Mutex<Offer>,
+    offer: Mutex<ServiceOffer>,
     /// To know oneself by.
     nonce: u64,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl NetworkShared {
+    fn lock(&self) -> MutexGuard<'_, NetworkState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -177,8 +170,8 @@ impl Shared {
     }
 
     /// Why nothing comes into a mailbox any more.
-    fn why_closed(&self) -> Next {
-        self.lock().failure.clone().map_or(Next::Nothing, Next::Failed)
+    fn why_closed(&self) -> NextBlock {
+        self.lock().failure.clone().map_or(NextBlock::Nothing, NextBlock::Failed)
     }
 }
 
@@ -188,18 +181,18 @@ fn unix_time() -> i64 {
     since.as_secs().try_into().unwrap_or(i64::MAX)
 }
 
-impl Network {
+impl PeerNetwork {
     /// Begins to look for peers.
     pub fn start(mut options: NetworkOptions) -> Result<Self, NetworkError> {
         let mut nonce = [0; 8];
         // A nonce of zeros still tells oneself from others that have one.
         let _ = getrandom::fill(&mut nonce);
         let nonce = u64::from_le_bytes(nonce);
-        let state = Mutex::new(State::new(&options, nonce));
+        let state = Mutex::new(NetworkState::new(&options, nonce));
         // They are in the state now.
         (options.headers, options.addresses) = (Vec::new(), Vec::new());
         let buffers = Arc::new(Buffers::beside(options.bytes_max));
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(NetworkShared {
             state,
             wake: Condvar::new(),
             changed: Condvar::new(),
@@ -313,12 +306,12 @@ impl Network {
     }
 
     /// Asks for all blocks of `range`, which no other caller asks for at this time.
-    pub fn want(&self, range: HeightRange) -> Want<'_> {
+    pub fn want(&self, range: HeightRange) -> WantRange<'_> {
         let mut state = self.shared.lock();
         let mailbox = state.want(range, self.shared.now());
         drop(state);
         self.shared.wake.notify_all();
-        Want { shared: &self.shared, range, mailbox, left: range.count(), given: None }
+        WantRange { shared: &self.shared, range, mailbox, left: range.count(), given: None }
     }
 
     /// Which peers are there, and how fast they are.
@@ -333,7 +326,7 @@ impl Network {
     }
 }
 
-impl Drop for Network {
+impl Drop for PeerNetwork {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::Relaxed);
         self.shared.lock().end();
@@ -352,8 +345,8 @@ impl Drop for Network {
 
 /// Blocks of a range, in the order in which they come. What is not taken when this is dropped is
 /// not asked for any more.
-pub struct Want<'a> {
-    shared: &'a Shared,
+pub struct WantRange<'a> {
+    shared: &'a NetworkShared,
     range: HeightRange,
     mailbox: Arc<Mailbox>,
     /// Blocks that were not accepted yet.
@@ -362,11 +355,11 @@ pub struct Want<'a> {
     given: Option<BlockHash>,
 }
 
-/// What [`Want::next`] came to.
+/// What [`WantRange::next`] came to.
 #[derive(Debug)]
-pub enum Next {
-    /// A block: say [`Want::accepted`], [`Want::damaged`] or [`Want::returned`].
-    Block(Height, BlockBytes),
+pub enum NextBlock {
+    /// A block: say [`WantRange::accepted`], [`WantRange::damaged`] or [`WantRange::returned`].
+    Block(Height, BlockBuffer),
     /// All were accepted.
     Done,
     /// Nothing came in time.
@@ -375,18 +368,18 @@ pub enum Next {
     Failed(NetworkError),
 }
 
-impl Want<'_> {
+impl WantRange<'_> {
     /// The next block, for which it waits so long at most.
-    pub fn next(&mut self, patience: Duration) -> Next {
+    pub fn next(&mut self, patience: Duration) -> NextBlock {
         if self.left == 0 {
-            return Next::Done;
+            return NextBlock::Done;
         }
         match self.mailbox.take(patience) {
             Mail::Block(height, hash, raw) => {
                 self.given = Some(hash);
-                Next::Block(height, raw)
+                NextBlock::Block(height, raw)
             }
-            Mail::Nothing => Next::Nothing,
+            Mail::Nothing => NextBlock::Nothing,
             Mail::Closed => self.shared.why_closed(),
         }
     }
@@ -415,7 +408,7 @@ impl Want<'_> {
     }
 }
 
-impl Drop for Want<'_> {
+impl Drop for WantRange<'_> {
     fn drop(&mut self) {
         let now = self.shared.now();
         let mut state = self.shared.lock();
@@ -426,5 +419,84 @@ impl Drop for Want<'_> {
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// A peer, for people.
+#[derive(Debug, Clone)]
+pub struct PeerStatus {
+    /// Which.
+    pub id: PeerId,
+    /// Its address.
+    pub address: String,
+    /// What it calls itself.
+    pub user_agent: String,
+    /// Whether the connection is encrypted.
+    pub encrypted: bool,
+    /// Whether it connected to us.
+    pub inbound: bool,
+    /// Bytes of blocks a second, lately.
+    pub rate: u64,
+    /// Blocks that came from it.
+    pub blocks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Blocks that it was asked for and that have not come.
+    pub in_flight: usize,
+    /// Whether it owes blocks and is silent.
+    pub stalled: bool,
+}
+
+/// How the network is.
+#[derive(Debug, Clone, Default)]
+pub struct NetworkStatus {
+    /// The peers there are.
+    pub peers: Vec<PeerStatus>,
+    /// What became of the peer that was lost last, or could not be reached.
+    pub last_lost: Option<String>,
+    /// Height of the best header.
+    pub headers: u32,
+    /// The greatest height that a peer said it is at.
+    pub headers_claimed: u32,
+    /// Bytes of blocks a second, lately.
+    pub rate: u64,
+    /// What came so far, also from peers that are gone.
+    pub totals: DownloadTotals,
+    /// What holds the download up; none where nothing is asked for.
+    pub limited_by: Option<Limit>,
+}
+
+impl NetworkState {
+    /// The height that peers say they are at.
+    fn claimed(&self) -> Height {
+        let handles = self.peers.values().filter_map(|peer| peer.handle.as_ref());
+        let heights = handles.map(|handle| handle.info.version.start_height);
+        heights.filter_map(|height| Height::try_from(height).ok()).max().unwrap_or(0)
+    }
+
+    fn status(&self, now: u64) -> NetworkStatus {
+        let status = self.download.status(now);
+        let peers = self.peers.iter().filter_map(|(&id, peer)| {
+            let handle = peer.handle.as_ref()?;
+            let of = status.peers.iter().find(|status| status.peer == id);
+            Some(PeerStatus {
+                id,
+                address: handle.info.address.to_string(),
+                user_agent: handle.info.version.user_agent.clone(),
+                encrypted: handle.info.transport == Transport::V2,
+                inbound: peer.is_inbound(),
+                rate: of.map_or(0, |of| of.rate),
+                blocks: of.map_or(0, |of| of.blocks),
+                bytes: of.map_or(0, |of| of.bytes),
+                in_flight: of.map_or(0, |of| of.in_flight),
+                stalled: of.is_some_and(|of| of.stalled),
+            })
+        });
+        NetworkStatus {
+            last_lost: self.last_lost.clone(),
+            peers: peers.collect(),
+            headers: self.best().0,
+            headers_claimed: self.claimed(),
+            rate: status.rate,
+            totals: status.totals,
+            limited_by: (!self.mailboxes.is_empty()).then_some(status.limited_by),
+        }
+    }
+}

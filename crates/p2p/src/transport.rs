@@ -4,37 +4,30 @@
 //! of BIP-324 or in plaintext, directly or through a proxy. Its halves may live on two threads;
 //! neither waits without a limit. Which peers to connect to, and what to say then, is the caller's
 //! concern.
+//!
+//! Both sides agree by `version` and `verack` (Core `net_processing.cpp`). Transactions and compact
+//! blocks are never agreed on. All of it ends by one deadline, and after a bounded number of other
+//! messages.
 
-mod buffers;
-mod handshake;
-mod incoming;
-mod reader;
-mod short_ids;
+pub(crate) mod socket;
+mod stream;
 #[cfg(test)]
 mod tests;
-mod v1;
 mod v2;
-mod writer;
 
-pub use crate::peer_error::{Fault, PeerError};
-pub use buffers::{BlockBytes, Buffers};
-pub use reader::MessageReader;
-pub use writer::MessageWriter;
+pub use socket::{PeerError, PeerFault};
+pub use stream::{BlockBuffer, Buffers, MessageReader, MessageWriter};
 
 use crate::addresses::NodeAddress;
-use crate::deadline::Deadline;
-use crate::message::{Services, Version};
+use crate::message::{Message, PROTOCOL_VERSION, Services, VersionMessage};
 use crate::proxy;
 use apus_chain::Network;
-use handshake::{Side, shake};
-use incoming::Incoming;
-use reader::{Decoder, TICK};
+use socket::{Deadline, Incoming};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
-use v1::V1Reader;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use stream::{Decoder, Encoder, TICK, V1Reader};
 use v2::Role;
-use writer::Encoder;
 
 /// A transport that messages are sent in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +101,7 @@ pub struct PeerInfo {
     /// Where it is, with the services that it said it offers.
     pub address: NodeAddress,
     /// What it said of itself.
-    pub version: Version,
+    pub version: VersionMessage,
     /// Whether it wants addresses as `addrv2`.
     pub wants_addrv2: bool,
     /// How messages are sent.
@@ -229,7 +222,7 @@ fn detect(
             None => incoming.wait_until(deadline)?,
         }
     };
-    match (v1::is_v1(first, dial.network)?, dial.transport) {
+    match (stream::is_v1(first, dial.network)?, dial.transport) {
         (true, TransportChoice::V2) => Err(PeerError::Handshake {
             what: "the peer speaks in plaintext, which is not allowed here".to_owned(),
         }),
@@ -257,4 +250,104 @@ fn agree_on_keys(
         }
         Err(error) => Err(error),
     }
+}
+
+/// Oldest protocol that is spoken with (Core `node/protocol_version.h`, `MIN_PEER_PROTO_VERSION`).
+const PROTOCOL_VERSION_MIN: i32 = 31_800;
+/// First protocol whose peers are told of `addrv2` (Core `net_processing.cpp`, on `version`).
+const ADDRV2_PROTOCOL_VERSION: u32 = 70_016;
+/// Most messages without a place in the handshake; Core ignores them without a limit.
+const IGNORED_MAX: u32 = 100;
+
+/// Which side asked for the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// We did.
+    Outbound,
+    /// The peer did.
+    Inbound,
+}
+
+/// What the peer said of itself.
+#[derive(Debug)]
+pub(crate) struct VersionHandshake {
+    pub(crate) version: VersionMessage,
+    pub(crate) wants_addrv2: bool,
+}
+
+/// Shakes hands. The side that asked for the connection speaks first.
+pub(crate) fn shake(
+    reader: &mut MessageReader,
+    writer: &mut MessageWriter,
+    side: Side,
+    dial: &Dial,
+    deadline: &Deadline,
+) -> Result<VersionHandshake, PeerError> {
+    let mut write = |message: &Message| {
+        writer.set_timeout(deadline.remaining()?);
+        writer.write(message)
+    };
+    if side == Side::Outbound {
+        write(&our_version(dial))?;
+    }
+    let mut version: Option<VersionMessage> = None;
+    let (mut wants_addrv2, mut ignored) = (false, 0);
+    loop {
+        deadline.remaining()?;
+        match (reader.read()?, &version) {
+            (None, _) => {}
+            (Some(Message::Version(theirs)), None) => {
+                check(&theirs, side, dial)?;
+                if side == Side::Inbound {
+                    write(&our_version(dial))?;
+                }
+                if theirs.protocol >= ADDRV2_PROTOCOL_VERSION {
+                    write(&Message::SendAddrV2)?;
+                }
+                write(&Message::Verack)?;
+                version = Some(theirs);
+            }
+            (Some(Message::SendAddrV2), Some(_)) => wants_addrv2 = true,
+            (Some(Message::Verack), Some(version)) => {
+                return Ok(VersionHandshake { version: version.clone(), wants_addrv2 });
+            }
+            (Some(_), _) => ignored += 1,
+        }
+        if ignored > IGNORED_MAX {
+            let what = format!("more than {IGNORED_MAX} other messages before `verack`");
+            return Err(PeerError::Handshake { what });
+        }
+    }
+}
+
+fn our_version(dial: &Dial) -> Message {
+    // A clock before 1970 is told as 1970.
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    Message::Version(VersionMessage {
+        protocol: PROTOCOL_VERSION,
+        services: dial.services,
+        time: time.cast_signed(),
+        nonce: dial.our_nonce,
+        user_agent: dial.user_agent.clone(),
+        start_height: dial.start_height,
+        relay: false,
+    })
+}
+
+fn check(theirs: &VersionMessage, side: Side, dial: &Dial) -> Result<(), PeerError> {
+    if theirs.nonce == dial.our_nonce {
+        return Err(PeerError::ConnectedToSelf);
+    }
+    // As in Core a version above 2^31 is a negative one.
+    let protocol = theirs.protocol.cast_signed();
+    if protocol < PROTOCOL_VERSION_MIN {
+        return Err(PeerError::Handshake {
+            what: format!("protocol version {protocol} is older than {PROTOCOL_VERSION_MIN}"),
+        });
+    }
+    if side == Side::Outbound && !theirs.services.has(dial.required_services) {
+        let (offered, wanted) = (theirs.services, dial.required_services);
+        return Err(PeerError::MissingServices { offered, wanted });
+    }
+    Ok(())
 }

@@ -5,7 +5,8 @@ use apus_chain::{BlockHash, Network};
 use apus_p2p::message::{Message, Services};
 use apus_p2p::transport::{Connection, Dial, Transport, TransportChoice, connect};
 use apus_p2p::utreexo::{
-    NodeHash, Proof, ProofRequest, Roots, UTREEXO, UTREEXO_ARCHIVE, UtreexoMessage, Wanted,
+    NodeHash, PeerProof, PeerRoots, ProofRequest, UTREEXO, UTREEXO_ARCHIVE, UtreexoMessage,
+    WantedPlaces,
 };
 use apus_testkit::bitcoind::Bitcoind;
 use apus_testkit::utreexod::{Utreexod, recorded_proofs};
@@ -44,14 +45,14 @@ fn ask(connection: &mut Connection, request: UtreexoMessage) -> UtreexoMessage {
     }
 }
 
-fn ask_proof(connection: &mut Connection, request: ProofRequest) -> Proof {
+fn ask_proof(connection: &mut Connection, request: ProofRequest) -> PeerProof {
     match ask(connection, UtreexoMessage::GetProof(request)) {
         UtreexoMessage::Proof(proof) => proof,
         other => panic!("{other:?}"),
     }
 }
 
-fn ask_roots(connection: &mut Connection, block: BlockHash) -> Roots {
+fn ask_roots(connection: &mut Connection, block: BlockHash) -> PeerRoots {
     match ask(connection, UtreexoMessage::GetRoots(block)) {
         UtreexoMessage::Roots(roots) => roots,
         other => panic!("{other:?}"),
@@ -103,23 +104,24 @@ fn parts_of_a_proof_are_what_was_asked_for() {
     let whole = ask_proof(connection, ProofRequest::whole(block_of(record)));
     assert!(whole.hashes.len() > 8 && whole.leaves.len() > 8);
 
-    let nothing = ProofRequest::parts(whole.block, Wanted::default(), Wanted::default());
-    let none = Proof { hashes: vec![], targets: vec![], leaves: vec![], ..whole.clone() };
+    let nothing =
+        ProofRequest::parts(whole.block, WantedPlaces::default(), WantedPlaces::default());
+    let none = PeerProof { hashes: vec![], targets: vec![], leaves: vec![], ..whole.clone() };
     assert_eq!(ask_proof(connection, nothing.clone()), none);
     // Of no use, though meant to be.
     let all_hashes = ProofRequest { all_hashes: true, ..nothing.clone() };
     assert_eq!(ask_proof(connection, all_hashes), none);
     let targets = ProofRequest { targets: true, ..nothing.clone() };
-    let expected = Proof { targets: whole.targets.clone(), ..none.clone() };
+    let expected = PeerProof { targets: whole.targets.clone(), ..none.clone() };
     assert_eq!(ask_proof(connection, targets), expected);
     // More than it is meant to be.
     let all_leaves = ProofRequest { all_leaves: true, ..nothing.clone() };
-    assert_eq!(ask_proof(connection, all_leaves), Proof { targets: vec![], ..whole.clone() });
+    assert_eq!(ask_proof(connection, all_leaves), PeerProof { targets: vec![], ..whole.clone() });
 
     let odd = |count: usize| (0..count).filter(|place| place % 2 == 1);
     let (hashes, leaves) = (whole.hashes.len(), whole.leaves.len());
     let some = ProofRequest::parts(whole.block, odd(hashes).collect(), odd(leaves).collect());
-    let expected = Proof {
+    let expected = PeerProof {
         hashes: odd(hashes).map(|place| whole.hashes[place]).collect(),
         leaves: odd(leaves).map(|place| whole.leaves[place].clone()).collect(),
         ..none.clone()

@@ -82,9 +82,9 @@ pub use apus_engine::script::{NoInterpreter, script_verifier};
 
 /// The SHA-256 kernel that runs on this machine, and which ones do not since it gets them wrong.
 pub fn sha256_kernel() -> String {
-    use apus_hash::Kernel;
-    let kernel = Kernel::current().name();
-    match &*Kernel::wrong() {
+    use apus_hash::Sha256Kernel;
+    let kernel = Sha256Kernel::current().name();
+    match &*Sha256Kernel::wrong() {
         [] => kernel.to_owned(),
         wrong => {
             let wrong: Vec<_> = wrong.iter().map(|it| it.name()).collect();

@@ -3,7 +3,7 @@
 use crate::error::{ChainGap, InvalidBlock};
 use crate::node_tip::NodeTip;
 use apus_chain::{Height, HeightRange, KnownBlock, ScriptCheckReason, utc};
-use apus_p2p::network::{ClockDoubt, Refused};
+use apus_p2p::network::{ClockDoubt, RefusedHeaders};
 use std::fmt::{self, Display, Formatter};
 
 /// Ranges without undo data that are told; more come of many starts with and without blocks kept.
@@ -69,7 +69,7 @@ pub enum Warning {
         /// Where the run ends.
         end: KnownBlock,
         /// Which.
-        refused: Refused,
+        refused: RefusedHeaders,
     },
     /// Peers said that they are further than the run came.
     PeersClaimMore {

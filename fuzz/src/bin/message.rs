@@ -8,7 +8,7 @@
 #![no_main]
 
 use apus_fuzz::Input;
-use apus_p2p::message::{Command, decode, encode};
+use apus_p2p::message::{CommandName, decode, encode};
 use libfuzzer_sys::fuzz_target;
 
 const COMMANDS: [&str; 24] = [
@@ -41,7 +41,7 @@ const COMMANDS: [&str; 24] = [
 fuzz_target!(|data: &[u8]| {
     let mut input = Input::new(data);
     let command = COMMANDS[usize::from(input.u8()) % COMMANDS.len()];
-    let Ok(message) = decode(Command::new(command), input.rest().to_vec()) else { return };
+    let Ok(message) = decode(CommandName::new(command), input.rest().to_vec()) else { return };
     let (command, payload) = encode(&message, true);
     let again = decode(command, payload.into_owned()).expect("what was written is read");
     assert_eq!(again, message);

@@ -10,7 +10,7 @@
 use apus_chain::Network;
 use apus_fuzz::Input;
 use apus_p2p::addresses::AddressBook;
-use apus_p2p::headers::store::{Reader, write_frames, write_head};
+use apus_p2p::headers::store::{HeaderFileReader, write_frames, write_head};
 use libfuzzer_sys::fuzz_target;
 
 const NOW: i64 = 1_800_000_000;
@@ -25,7 +25,7 @@ fuzz_target!(|data: &[u8]| {
 
 fn headers(bytes: &[u8]) {
     let mut file = bytes;
-    let Ok(Some(mut reader)) = Reader::open(&mut file, Network::Regtest) else { return };
+    let Ok(Some(mut reader)) = HeaderFileReader::open(&mut file, Network::Regtest) else { return };
     let mut headers = Vec::new();
     while let Ok(Some(frame)) = reader.next_frame() {
         headers.extend(frame);
@@ -35,7 +35,7 @@ fn headers(bytes: &[u8]) {
     write_head(&mut again, Network::Regtest).expect("memory");
     write_frames(&mut again, &headers).expect("memory");
     let mut file = &again[..];
-    let mut reader = Reader::open(&mut file, Network::Regtest).expect("a head").expect("a head");
+    let mut reader = HeaderFileReader::open(&mut file, Network::Regtest).expect("a head").expect("a head");
     let mut found = Vec::new();
     while let Ok(Some(frame)) = reader.next_frame() {
         found.extend(frame);

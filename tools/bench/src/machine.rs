@@ -2,7 +2,7 @@
 //!
 //! What the system does not tell is absent rather than guessed.
 
-use apus_hash::Kernel;
+use apus_hash::Sha256Kernel;
 use serde::{Deserialize, Serialize};
 use std::fs;
 
@@ -37,7 +37,7 @@ impl Machine {
             cpu: field(&cpuinfo, "model name").map(str::to_owned),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             memory_bytes: field(&meminfo, "MemTotal").and_then(kilobytes),
-            sha256: Kernel::current().name().to_owned(),
+            sha256: Sha256Kernel::current().name().to_owned(),
             load: load(&fs::read_to_string("/proc/loadavg").unwrap_or_default()),
         }
     }
@@ -86,6 +86,6 @@ mod tests {
     fn there_is_a_core_and_a_kernel() {
         let here = Machine::here();
         assert!(here.cores >= 1);
-        assert_eq!(here.sha256, Kernel::current().name());
+        assert_eq!(here.sha256, Sha256Kernel::current().name());
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::header::Header;
-use crate::header_tree::testing::{NOW, mine_child};
-use crate::network::Network;
+use crate::header_tree::tests::testing::{NOW, mine_child};
+use crate::params::Network;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::num::NonZeroU32;

@@ -3,3 +3,4 @@
 mod orders;
 mod real;
 mod rules;
+pub(crate) mod testing;

@@ -1,4 +1,4 @@
-use super::*;
+use super::{Network, *};
 use crate::work::check_proof_of_work;
 
 #[test]
@@ -76,7 +76,7 @@ fn bip30_is_checked_below_bip34_and_far_above_and_not_for_the_two_repeats() {
 
 #[test]
 fn script_flags_switch_on_at_their_heights_and_exceptions_keep_theirs() {
-    use crate::verify::*;
+    use crate::script::*;
     let main = Params::of(Network::Main);
     let any = BlockHash([7; 32]);
     let base = VERIFY_P2SH | VERIFY_WITNESS | VERIFY_TAPROOT;
@@ -104,8 +104,8 @@ fn script_flags_switch_on_at_their_heights_and_exceptions_keep_theirs() {
 fn a_copy_may_have_other_activation_heights() {
     let mut params = Params::of(Network::Regtest).clone();
     params.bip66_height = 102;
-    assert_eq!(params.block_script_flags(101, &BlockHash::ZERO) & verify::VERIFY_DERSIG, 0);
-    assert_ne!(params.block_script_flags(102, &BlockHash::ZERO) & verify::VERIFY_DERSIG, 0);
+    assert_eq!(params.block_script_flags(101, &BlockHash::ZERO) & crate::script::VERIFY_DERSIG, 0);
+    assert_ne!(params.block_script_flags(102, &BlockHash::ZERO) & crate::script::VERIFY_DERSIG, 0);
     assert_eq!(Params::of(Network::Regtest).bip66_height, 1);
 }
 
@@ -139,4 +139,87 @@ fn assumeutxo_equals_the_table() {
     let all: usize = Network::ALL.iter().map(|&network| Params::of(network).assumeutxo.len()).sum();
     assert_eq!(rows, all);
     assert_eq!(Params::of(Network::Main).assumeutxo_for(&BlockHash::ZERO), None);
+}
+
+#[test]
+fn names_and_magics_are_distinct_and_parse_back() {
+    for network in Network::ALL {
+        // Another test may have made a signet of its own known meanwhile.
+        let parsed: Network = network.name().parse().unwrap();
+        assert_eq!(parsed.name(), network.name());
+        assert_eq!(Network::from_magic(network.magic()), Some(network));
+    }
+    assert!("mainnet".parse::<Network>().is_err());
+}
+
+fn regtest_with(activations: &[(&str, Height)]) -> Params {
+    let mut params = Params::of(Network::Regtest).clone();
+    for (name, height) in activations {
+        params.set_activation_height(name, *height).unwrap();
+    }
+    params
+}
+
+#[test]
+fn each_name_moves_its_own_height_and_no_other() {
+    let plain = regtest_with(&[]);
+    for (name, expected) in [
+        ("segwit", Params { segwit_height: 77, ..plain.clone() }),
+        ("bip34", Params { bip34_height: 77, ..plain.clone() }),
+        ("dersig", Params { bip66_height: 77, ..plain.clone() }),
+        ("cltv", Params { bip65_height: 77, ..plain.clone() }),
+        ("csv", Params { csv_height: 77, ..plain.clone() }),
+    ] {
+        assert_ne!(expected, plain);
+        assert_eq!(regtest_with(&[(name, 77)]), expected, "{name}");
+        let mut parsed = plain.clone();
+        parsed.activate(format!("{name}@77").parse().unwrap());
+        assert_eq!(parsed, expected, "{name}");
+    }
+    assert_eq!(regtest_with(&[("csv", 5), ("csv", 6)]).csv_height, 6);
+}
+
+#[test]
+fn other_forms_are_refused() {
+    let parse = |text: &str| text.parse::<ActivationHeight>();
+    let form = |text: &str| Err(ActivationError::Form(text.to_owned()));
+    let name = |text: &str| Err(ActivationError::Name(text.to_owned()));
+    let height = |text: &str| Err(ActivationError::Height(text.to_owned()));
+    for (text, expected) in [
+        ("segwit", form("segwit")),
+        ("", form("")),
+        ("@1", name("")),
+        ("taproot@1", name("taproot")),
+        ("bip65@1", name("bip65")),
+        ("bip66@1", name("bip66")),
+        ("Segwit@1", name("Segwit")),
+        ("segwit @1", name("segwit ")),
+        ("segwit@", height("")),
+        ("segwit@+1", height("+1")),
+        ("segwit@-1", height("-1")),
+        ("segwit@ 1", height(" 1")),
+        ("segwit@1@2", height("1@2")),
+        ("segwit@0x1", height("0x1")),
+        ("segwit@2147483647", height("2147483647")),
+        ("segwit@99999999999", height("99999999999")),
+    ] {
+        assert_eq!(parse(text), expected, "{text}");
+    }
+    let most = ActivationHeight { deployment: Deployment::Segwit, height: HEIGHT_MAX };
+    assert_eq!(parse("segwit@2147483646"), Ok(most));
+    assert_eq!(parse("segwit@007").map(|parsed| parsed.height), Ok(7));
+    let mut params = regtest_with(&[]);
+    let too_great = params.set_activation_height("segwit", HEIGHT_MAX + 1);
+    assert_eq!(too_great, Err(ActivationError::Height("2147483647".to_owned())));
+    assert_eq!(params, regtest_with(&[]));
+    assert_eq!(params.set_activation_height("segwit", HEIGHT_MAX), Ok(()));
+    assert_eq!(params.segwit_height, HEIGHT_MAX);
+}
+
+#[test]
+fn errors_say_what_would_do() {
+    let text = ActivationError::Name("taproot".to_owned()).to_string();
+    for deployment in Deployment::ALL {
+        assert!(text.contains(deployment.name()), "{text}");
+    }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::network::Network;
+use crate::params::Network;
 use bitcoin::consensus::{deserialize, serialize};
 use bitcoin::hashes::Hash as _;
 use std::borrow::Cow;

@@ -1,6 +1,11 @@
+//! What a transaction may take, one rule after the other.
+
+mod sequence_locks;
+mod totals;
+
 use super::*;
 use crate::amount::MAX_MONEY;
-use crate::block::testing::{bare_tx, input, output, with_tx};
+use crate::tests::{bare_tx, input, output, with_tx};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -1,7 +1,7 @@
 use super::*;
 use crate::block::BlockLayout;
 use crate::coin::{read_coin_strict, write_coin};
-use crate::outpoint::OutPoint;
+use crate::hashes::OutPoint;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::HashMap;

@@ -3,8 +3,7 @@
 //! A [`Num3072`] is always fully reduced, so equal numbers are equal limbs. Not constant-time:
 //! nothing that is hashed here is secret.
 
-use super::chacha20::{BLOCK_BYTES, block};
-use super::inverse;
+use super::{BLOCK_BYTES, block, inverse};
 
 /// Bytes of a number.
 const SIZE: usize = Num3072::SIZE;

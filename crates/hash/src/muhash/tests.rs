@@ -42,7 +42,7 @@ fn a_key_stands_for_its_key_stream() {
 #[test]
 fn every_kernel_multiplies_every_number_of_keys() {
     let keys = keys(2, 75);
-    for kernel in Kernel::available() {
+    for kernel in MuHashKernel::available() {
         let mut expected = BigUint::from(1u32);
         for count in 0..=keys.len() {
             let mut product = Product::with(kernel);
@@ -73,7 +73,7 @@ proptest! {
         let keys = keys(seed, parts.iter().sum());
         let mut expected = Num3072::ONE;
         keys.iter().for_each(|key| expected.multiply(&Num3072::of_key(key)));
-        for kernel in Kernel::available() {
+        for kernel in MuHashKernel::available() {
             let (mut product, mut rest) = (Product::with(kernel), &keys[..]);
             for part in &parts {
                 let (now, later) = rest.split_at(*part);
@@ -89,7 +89,7 @@ proptest! {
 #[cfg(target_arch = "x86_64")]
 mod parts {
     use super::*;
-    use crate::muhash::avx2::Avx2;
+    use crate::muhash::avx2::Avx2Products;
     use crate::muhash::ifma::Ifma;
 
     type Numbers<const N: usize, const L: usize> = [[u64; N]; L];
@@ -120,7 +120,7 @@ mod parts {
     }
 
     fn avx2() -> Option<Parts<4, 112>> {
-        let token = Avx2::detect()?;
+        let token = Avx2Products::detect()?;
         let mut most = [(1 << 28) - 1; 112];
         most[3] += 1;
         most[110..].fill(0);
@@ -237,13 +237,85 @@ mod parts {
 
     #[test]
     fn of_ifma() {
-        assert_eq!(ifma().is_some(), Kernel::available().contains(&Kernel::Ifma));
+        assert_eq!(ifma().is_some(), MuHashKernel::available().contains(&MuHashKernel::Ifma));
         ifma().iter().for_each(Parts::check);
     }
 
     #[test]
     fn of_avx2() {
-        assert_eq!(avx2().is_some(), Kernel::available().contains(&Kernel::Avx2));
+        assert_eq!(avx2().is_some(), MuHashKernel::available().contains(&MuHashKernel::Avx2));
         avx2().iter().for_each(Parts::check);
     }
+}
+
+/// The plain kernel, but for one key.
+struct FaultyProducts(Num3072);
+
+impl ProductLanes for FaultyProducts {
+    fn width(&self) -> usize {
+        1
+    }
+
+    fn multiply(&mut self, keys: &[[u8; 32]]) {
+        let wrong = keys[0][0] == 37;
+        ProductLanes::multiply(&mut self.0, if wrong { &[[1; 32]] } else { keys });
+    }
+
+    fn product(&self) -> Num3072 {
+        self.0.clone()
+    }
+}
+
+#[test]
+fn a_wrong_factor_is_seen() {
+    let faulty: Box<dyn ProductLanes> = Box::new(FaultyProducts(Num3072::ONE));
+    let kernels =
+        [(MuHashKernel::Ifma, faulty), (MuHashKernel::Portable, MuHashKernel::Portable.lanes())];
+    assert_eq!(right_of(kernels.into_iter()), [MuHashKernel::Portable]);
+    assert!(
+        ALL.into_iter().filter_map(MuHashKernel::detect).all(|mut lanes| is_right(&mut *lanes))
+    );
+}
+
+#[test]
+fn names_choose_what_the_machine_has_and_nothing_else() {
+    let available = MuHashKernel::available();
+    assert!(available.contains(&MuHashKernel::Portable));
+    for kernel in ALL {
+        let expected = if available.contains(&kernel) { kernel } else { available[0] };
+        assert_eq!(MuHashKernel::choose(Some(kernel.name())), expected);
+    }
+    for other in [None, Some(""), Some("AVX2"), Some("avx512")] {
+        assert_eq!(MuHashKernel::choose(other), available[0]);
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn block_of_rfc_8439_section_2_3_2() {
+    let key: [u8; 32] = core::array::from_fn(|i| i as u8);
+    let nonce = [0x0900_0000, 0x4a00_0000, 0];
+    assert_eq!(
+        hex(&block(&key, 1, nonce)),
+        "10f1e7e4d13b5915500fdd1fa32071c4c7d1f4c733c068030422aa9ac3d46c4e\
+         d2826446079faa0914c2d705d98b02a2b5129cd1de164eb9cbd083e8a2503c4e"
+    );
+}
+
+#[test]
+fn blocks_of_rfc_8439_appendix_a_1() {
+    let zero = [0; 32];
+    assert_eq!(
+        hex(&block(&zero, 0, [0; 3])),
+        "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7\
+         da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586"
+    );
+    assert_eq!(
+        hex(&block(&zero, 1, [0; 3])),
+        "9f07e7be5551387a98ba977c732d080dcb0f29a048e3656912c6533e32ee7aed\
+         29b721769ce64e43d57133b074d839d531ed1f28510afb45ace10a1f4b794d6f"
+    );
 }

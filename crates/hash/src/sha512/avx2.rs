@@ -1,9 +1,7 @@
 //! AVX2: four messages in the four 64-bit lanes of a register.
 #![allow(unsafe_code)] // Loads, stores and functions that need the instructions.
 
-use super::lanes::{Lanes, States};
-use super::vector::implement_lanes;
-use super::{BLOCK, Padded};
+use super::{BLOCK, Padded, Sha512Lanes, States, implement_lanes};
 use crate::avx2::{Avx2, choose, load_bytes, majority, store_bytes, xor3};
 use core::arch::x86_64::*;
 use core::ops::Range;

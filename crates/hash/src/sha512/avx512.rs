@@ -3,9 +3,7 @@
 //! A rotation is one instruction, and so is any function of three bits.
 #![allow(unsafe_code)] // Loads, stores and functions that need the instructions.
 
-use super::lanes::{Lanes, States};
-use super::vector::implement_lanes;
-use super::{BLOCK, Padded};
+use super::{BLOCK, Padded, Sha512Lanes, States, implement_lanes};
 use crate::avx512::{
     Avx512, bytes_at, choose, halves, majority, quarters, store_half, whole, xor3,
 };

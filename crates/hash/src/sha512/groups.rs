@@ -1,21 +1,16 @@
-//! [`Groups`]: any number of messages by a kernel that takes `N` at once; and [`engine`], which
+//! [`Sha512Groups`]: any number of messages by a kernel that takes `N` at once; and [`engine`], which
 //! kernel that is.
 //!
 //! Lanes cost the same whether they are of use or not, so where fewer than `least` are, the
 //! portable kernel takes over. Invariant: which kernel does what never shows in the result.
 
-use super::Padded;
-use super::constants::INITIAL_256;
-use super::lanes::Lanes;
-use super::portable::{self, Portable};
-use crate::Kernel;
-use crate::Message;
-use crate::groups::in_groups;
-use crate::lanes::column;
+use super::{INITIAL_256, Padded, Portable, Sha512Lanes};
+use crate::groups::{column, in_groups};
+use crate::{Message, Sha256Kernel};
 use std::sync::OnceLock;
 
 /// The many-functions. Inputs and outputs are equally long.
-pub(super) trait Many: Send + Sync {
+pub(super) trait Sha512Many: Send + Sync {
     /// The most messages that [`hash`](Self::hash) takes.
     fn width(&self) -> usize;
     /// SHA-512/256 of messages that are sorted by number of blocks, from `start` on.
@@ -25,13 +20,13 @@ pub(super) trait Many: Send + Sync {
 }
 
 /// The implementation of this process: that of the kernel that SHA-256 has, if it is right on this machine.
-pub(super) fn engine() -> &'static dyn Many {
-    static CURRENT: OnceLock<Box<dyn Many>> = OnceLock::new();
-    &**CURRENT.get_or_init(|| or_plain(of_kernel(Kernel::current())))
+pub(super) fn engine() -> &'static dyn Sha512Many {
+    static CURRENT: OnceLock<Box<dyn Sha512Many>> = OnceLock::new();
+    &**CURRENT.get_or_init(|| or_plain(of_kernel(Sha256Kernel::current())))
 }
 
 /// A kernel, or the portable one where it is wrong.
-fn or_plain(found: Box<dyn Many>) -> Box<dyn Many> {
+fn or_plain(found: Box<dyn Sha512Many>) -> Box<dyn Sha512Many> {
     let plain = portable();
     if is_right(&*found, &*plain) { found } else { plain }
 }
@@ -40,10 +35,10 @@ fn or_plain(found: Box<dyn Many>) -> Box<dyn Many> {
 const TRIED: usize = 13;
 
 /// Whether a kernel computes on this machine what the portable one does. Where all leaves had one hash, any proof would
-/// be one. Why it is asked: `self_test.rs`.
-fn is_right(many: &dyn Many, plain: &dyn Many) -> bool {
+/// be one. Why it is asked: `kernel.rs`.
+fn is_right(many: &dyn Sha512Many, plain: &dyn Sha512Many) -> bool {
     let bytes: [u8; 64 * TRIED] = core::array::from_fn(|i| (i * i / 5 + i * 113 + i / 256) as u8);
-    let digests = |many: &dyn Many| {
+    let digests = |many: &dyn Sha512Many| {
         let (mut hashes, mut parents) = ([[0; 32]; TRIED], [[0; 32]; TRIED]);
         // They become longer, and have one to four blocks.
         let message = |i: usize| Message([&bytes[..2 * i], &bytes[i..20 * i], &bytes[..11 * i]]);
@@ -60,38 +55,38 @@ fn is_right(many: &dyn Many, plain: &dyn Many) -> bool {
 
 /// The implementation of SHA-512 that goes with one of SHA-256. The SHA extensions of a processor
 /// that has them are of no use here, but it nearly always has AVX2.
-pub(super) fn of_kernel(kernel: Kernel) -> Box<dyn Many> {
+pub(super) fn of_kernel(kernel: Sha256Kernel) -> Box<dyn Sha512Many> {
     match kernel {
         #[cfg(target_arch = "x86_64")]
-        Kernel::Avx512 => avx512().unwrap_or_else(portable),
+        Sha256Kernel::Avx512 => avx512().unwrap_or_else(portable),
         #[cfg(target_arch = "x86_64")]
-        Kernel::Avx2 | Kernel::ShaNi => avx2().unwrap_or_else(portable),
+        Sha256Kernel::Avx2 | Sha256Kernel::ShaNi => avx2().unwrap_or_else(portable),
         _ => portable(),
     }
 }
 
 #[cfg(target_arch = "x86_64")]
-fn avx512() -> Option<Box<dyn Many>> {
-    Some(Box::new(Groups { lanes: crate::avx512::Avx512::detect()?, least: 2 }))
+fn avx512() -> Option<Box<dyn Sha512Many>> {
+    Some(Box::new(Sha512Groups { lanes: crate::avx512::Avx512::detect()?, least: 2 }))
 }
 
 #[cfg(target_arch = "x86_64")]
-fn avx2() -> Option<Box<dyn Many>> {
-    Some(Box::new(Groups { lanes: crate::avx2::Avx2::detect()?, least: 2 }))
+fn avx2() -> Option<Box<dyn Sha512Many>> {
+    Some(Box::new(Sha512Groups { lanes: crate::avx2::Avx2::detect()?, least: 2 }))
 }
 
-fn portable() -> Box<dyn Many> {
-    Box::new(Groups { lanes: Portable, least: 1 })
+fn portable() -> Box<dyn Sha512Many> {
+    Box::new(Sha512Groups { lanes: Portable, least: 1 })
 }
 
 /// A lane kernel, and from how many messages on it beats the portable one.
-struct Groups<const N: usize, L> {
+struct Sha512Groups<const N: usize, L> {
     lanes: L,
     /// At least 1, at most `N`; measured by `examples/kernels.rs`.
     least: usize,
 }
 
-impl<const N: usize, L: Lanes<N> + Send + Sync> Many for Groups<N, L> {
+impl<const N: usize, L: Sha512Lanes<N> + Send + Sync> Sha512Many for Sha512Groups<N, L> {
     fn width(&self) -> usize {
         N
     }
@@ -107,15 +102,15 @@ impl<const N: usize, L: Lanes<N> + Send + Sync> Many for Groups<N, L> {
             self.lanes.absorb(&mut states, &in_lanes, at..to);
             at = to;
             while done < messages.len() && messages[done].blocks() == to {
-                out[done] = portable::digest(&column(&states, done));
+                out[done] = super::digest(&column(&states, done));
                 in_lanes[done] = *last;
                 done += 1;
             }
         }
         for lane in done..messages.len() {
             let (message, mut state) = (&messages[lane], column(&states, lane));
-            portable::absorb(&mut state, message, at..message.blocks());
-            out[lane] = portable::digest(&state);
+            super::absorb(&mut state, message, at..message.blocks());
+            out[lane] = super::digest(&state);
         }
     }
 
@@ -123,7 +118,7 @@ impl<const N: usize, L: Lanes<N> + Send + Sync> Many for Groups<N, L> {
         let (pairs, out) =
             in_groups(pairs, out, self.least, |pairs, out| self.lanes.pairs(pairs, out));
         for (pair, out) in pairs.iter().zip(out) {
-            *out = portable::pair(pair);
+            *out = super::pair(pair);
         }
     }
 }
@@ -134,28 +129,28 @@ mod tests {
 
     #[test]
     fn a_forced_kernel_is_the_one_that_runs() {
-        for kernel in Kernel::available() {
+        for kernel in Sha256Kernel::available() {
             #[cfg(target_arch = "x86_64")]
             let has_avx2 = crate::avx2::Avx2::detect().is_some();
             #[cfg(not(target_arch = "x86_64"))]
             let has_avx2 = false;
             let lanes = match kernel {
-                Kernel::Avx512 => 8,
-                Kernel::Avx2 | Kernel::ShaNi if has_avx2 => 4,
+                Sha256Kernel::Avx512 => 8,
+                Sha256Kernel::Avx2 | Sha256Kernel::ShaNi if has_avx2 => 4,
                 _ => 1,
             };
             assert_eq!(of_kernel(kernel).width(), lanes, "{kernel:?}");
         }
-        assert_eq!(engine().width(), of_kernel(Kernel::current()).width());
+        assert_eq!(engine().width(), of_kernel(Sha256Kernel::current()).width());
     }
 
     /// Portable, but for one bit.
-    struct Faulty {
+    struct FaultySha512 {
         hash: bool,
         pairs: bool,
     }
 
-    impl Many for Faulty {
+    impl Sha512Many for FaultySha512 {
         fn width(&self) -> usize {
             1
         }
@@ -174,13 +169,13 @@ mod tests {
     #[test]
     fn one_wrong_bit_is_seen() {
         for (hash, pairs) in [(false, false), (true, false), (false, true)] {
-            let right = is_right(&Faulty { hash, pairs }, &*portable());
+            let right = is_right(&FaultySha512 { hash, pairs }, &*portable());
             assert_eq!(right, !hash && !pairs);
             let mut parent = [[0; 32]; TRIED];
-            or_plain(Box::new(Faulty { hash, pairs })).pairs(&[[7; 64]; TRIED], &mut parent);
-            assert_eq!(parent, [portable::pair(&[7; 64]); TRIED]);
+            or_plain(Box::new(FaultySha512 { hash, pairs })).pairs(&[[7; 64]; TRIED], &mut parent);
+            assert_eq!(parent, [crate::sha512::pair(&[7; 64]); TRIED]);
         }
-        for kernel in Kernel::available() {
+        for kernel in Sha256Kernel::available() {
             assert!(is_right(&*of_kernel(kernel), &*portable()), "{kernel:?}");
         }
     }

@@ -4,9 +4,8 @@
 //! Messages are sorted by their number of blocks, a chunk at a time, before they are put into
 //! lanes. Invariant: `out[i]` belongs to `messages[i]`. Nothing is allocated.
 
-use super::constants::INITIAL_256;
-use super::groups::{Many, engine};
-use super::{Padded, portable};
+use super::groups::{Sha512Many, engine};
+use super::{INITIAL_256, Padded};
 use crate::Message;
 use crate::many::{CHUNK, in_order};
 
@@ -20,7 +19,7 @@ pub fn pair(left: &[u8; 32], right: &[u8; 32]) -> [u8; 32] {
     let mut both = [0; 64];
     both[..32].copy_from_slice(left);
     both[32..].copy_from_slice(right);
-    portable::pair(&both)
+    super::pair(&both)
 }
 
 /// SHA-512/256 of each two neighbours: the next level of a tree.
@@ -31,7 +30,7 @@ pub fn pairs(level: &[[u8; 32]], out: &mut [[u8; 32]]) {
     pairs_with(engine(), level, out);
 }
 
-pub(super) fn pairs_with(many: &dyn Many, level: &[[u8; 32]], out: &mut [[u8; 32]]) {
+pub(super) fn pairs_with(many: &dyn Sha512Many, level: &[[u8; 32]], out: &mut [[u8; 32]]) {
     assert_eq!(level.len(), 2 * out.len(), "one digest for each two neighbours");
     many.pairs(level.as_flattened().as_chunks().0, out);
 }
@@ -44,7 +43,7 @@ pub fn many(messages: &[Message<'_>], out: &mut [[u8; 32]]) {
     many_with(engine(), messages, out);
 }
 
-pub(super) fn many_with(many: &dyn Many, messages: &[Message<'_>], out: &mut [[u8; 32]]) {
+pub(super) fn many_with(many: &dyn Sha512Many, messages: &[Message<'_>], out: &mut [[u8; 32]]) {
     many_from(many, &INITIAL_256, 0, messages, out);
 }
 
@@ -60,7 +59,7 @@ impl TaggedHasher {
     /// Hashes what all messages begin with.
     pub fn new(tag: &[u8; 128]) -> Self {
         let mut midstate = INITIAL_256;
-        portable::compress(&mut midstate, &[*tag]);
+        super::compress(&mut midstate, &[*tag]);
         Self { midstate }
     }
 
@@ -79,7 +78,7 @@ impl TaggedHasher {
 
     pub(super) fn many_with(
         &self,
-        many: &dyn Many,
+        many: &dyn Sha512Many,
         messages: &[Message<'_>],
         out: &mut [[u8; 32]],
     ) {
@@ -90,13 +89,13 @@ impl TaggedHasher {
 /// The digest of the message that is whole blocks, which led to `start`, and this end.
 fn from(start: &[u64; 8], end: &Padded<'_>) -> [u8; 32] {
     let mut state = *start;
-    portable::absorb(&mut state, end, 0..end.blocks());
-    portable::digest(&state)
+    super::absorb(&mut state, end, 0..end.blocks());
+    super::digest(&state)
 }
 
 /// The digests of messages that are `before` blocks, which led to `start`, and these ends.
 fn many_from(
-    many: &dyn Many,
+    many: &dyn Sha512Many,
     start: &[u64; 8],
     before: usize,
     ends: &[Message<'_>],

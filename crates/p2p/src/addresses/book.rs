@@ -7,10 +7,9 @@
 //!
 //! Invariant: `index` has exactly the entries, `groups` and `sources` count those that no user named.
 
-use super::group::{Group, is_routable};
-use super::{Host, NodeAddress};
+use super::{Host, NetGroup, NodeAddress, is_routable};
 use crate::PeerId;
-use crate::services::Services;
+use crate::message::Services;
 use apus_chain::Network;
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -58,7 +57,7 @@ const DAY_SECONDS: i64 = 24 * 60 * 60;
 
 /// Kinds of addresses that this machine can connect to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reach {
+pub struct AddressReach {
     /// IPv4.
     pub ipv4: bool,
     /// IPv6.
@@ -67,14 +66,14 @@ pub struct Reach {
     pub onion: bool,
 }
 
-impl Default for Reach {
+impl Default for AddressReach {
     /// All but Tor.
     fn default() -> Self {
         Self { ipv4: true, ipv6: true, onion: false }
     }
 }
 
-impl Reach {
+impl AddressReach {
     const fn has(self, host: &Host) -> bool {
         match host {
             Host::Ip(IpAddr::V4(_)) => self.ipv4,
@@ -87,18 +86,18 @@ impl Reach {
 
 /// Where an address comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum AddressSource {
     User,
     /// A seed, or an earlier run.
     Trusted,
     /// A peer of this group.
-    Peer(Group),
+    Peer(NetGroup),
 }
 
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct AddressEntry {
     pub(super) address: NodeAddress,
-    pub(super) source: Source,
+    pub(super) source: AddressSource,
     /// It was picked, and nothing was said of it since but that it is connected.
     in_use: bool,
     /// When it last proved to be a node; 0 for never.
@@ -109,9 +108,9 @@ pub(super) struct Entry {
     not_before: i64,
 }
 
-impl Entry {
+impl AddressEntry {
     fn is_users(&self) -> bool {
-        self.source == Source::User
+        self.source == AddressSource::User
     }
 
     /// Whether it may give way: never known to be good, and failing or long unheard of.
@@ -141,14 +140,14 @@ struct Allowance {
 #[derive(Debug)]
 pub struct AddressBook {
     pub(super) network: Network,
-    reach: Reach,
+    reach: AddressReach,
     random: Random,
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<AddressEntry>,
     /// How many of them the user named.
     users: usize,
     index: HashMap<(Host, u16), usize>,
-    groups: HashMap<Group, usize>,
-    sources: HashMap<Group, usize>,
+    groups: HashMap<NetGroup, usize>,
+    sources: HashMap<NetGroup, usize>,
     peers: HashMap<PeerId, Allowance>,
     bans: HashMap<Host, i64>,
 }
@@ -158,7 +157,7 @@ impl AddressBook {
     pub fn new(network: Network, seed: u64) -> Self {
         Self {
             network,
-            reach: Reach::default(),
+            reach: AddressReach::default(),
             random: Random(seed),
             entries: Vec::new(),
             users: 0,
@@ -171,7 +170,7 @@ impl AddressBook {
     }
 
     /// Says what can be connected to. Addresses of other kinds are neither added nor picked.
-    pub fn set_reach(&mut self, reach: Reach) {
+    pub fn set_reach(&mut self, reach: AddressReach) {
         self.reach = reach;
     }
 
@@ -179,7 +178,7 @@ impl AddressBook {
     pub fn add_user(&mut self, address: NodeAddress, now: i64) {
         let address = canonical(address);
         let known = self.position(&address).map(|at| self.remove(at));
-        self.push(address, Source::User, now);
+        self.push(address, AddressSource::User, now);
         if let Some(known) = known
             && let Some(entry) = self.entries.last_mut()
         {
@@ -195,7 +194,7 @@ impl AddressBook {
             let age = 3 * DAY_SECONDS + self.random.below(4 * DAY_SECONDS as u64) as i64;
             let time = clamp_time(now.saturating_sub(age));
             let address = NodeAddress { services: SERVICES, time, ..address.into() };
-            count += usize::from(self.add(address, Source::Trusted, now));
+            count += usize::from(self.add(address, AddressSource::Trusted, now));
         }
         count
     }
@@ -209,7 +208,7 @@ impl AddressBook {
         now: i64,
     ) -> usize {
         let allowed = self.spend_allowance(peer, addresses.len().min(PEER_ALLOWANCE), now);
-        let source = Group::of(&canonical(from.clone()).host);
+        let source = NetGroup::of(&canonical(from.clone()).host);
         let mut count = 0;
         for address in &addresses[..allowed] {
             let mut address = address.clone();
@@ -221,7 +220,7 @@ impl AddressBook {
                 told
             };
             address.time = clamp_time(time.saturating_sub(HEARSAY_SECONDS));
-            count += usize::from(self.add(address, Source::Peer(source.clone()), now));
+            count += usize::from(self.add(address, AddressSource::Peer(source.clone()), now));
         }
         count
     }
@@ -247,7 +246,7 @@ impl AddressBook {
     }
 
     /// Adds an address that no user named, if it can be of use and there is room. Whether it is new.
-    pub(super) fn add(&mut self, address: NodeAddress, source: Source, now: i64) -> bool {
+    pub(super) fn add(&mut self, address: NodeAddress, source: AddressSource, now: i64) -> bool {
         let address = canonical(address);
         if !self.is_useful(&address) {
             return false;
@@ -259,11 +258,11 @@ impl AddressBook {
             return false;
         }
         let old = now.saturating_sub(i64::from(address.time)) > HORIZON_SECONDS;
-        let group = Group::of(&address.host);
+        let group = NetGroup::of(&address.host);
         // Private networks are in few groups, and have no strangers.
         let crowded = self.is_public()
             && (self.groups.get(&group).is_some_and(|&count| count >= GROUP_MAX)
-                || matches!(&source, Source::Peer(of)
+                || matches!(&source, AddressSource::Peer(of)
                     if self.sources.get(of).is_some_and(|&count| count >= SOURCE_MAX)));
         if old || crowded || !self.has_room(now) {
             return false;
@@ -298,30 +297,36 @@ impl AddressBook {
         false
     }
 
-    fn push(&mut self, address: NodeAddress, source: Source, now: i64) {
-        if source == Source::User {
+    fn push(&mut self, address: NodeAddress, source: AddressSource, now: i64) {
+        if source == AddressSource::User {
             self.users += 1;
         } else {
-            *self.groups.entry(Group::of(&address.host)).or_default() += 1;
+            *self.groups.entry(NetGroup::of(&address.host)).or_default() += 1;
         }
-        if let Source::Peer(group) = &source {
+        if let AddressSource::Peer(group) = &source {
             *self.sources.entry(group.clone()).or_default() += 1;
         }
         self.index.insert((address.host.clone(), address.port), self.entries.len());
-        let entry =
-            Entry { address, source, in_use: false, success: 0, failures: 0, not_before: now };
+        let entry = AddressEntry {
+            address,
+            source,
+            in_use: false,
+            success: 0,
+            failures: 0,
+            not_before: now,
+        };
         self.entries.push(entry);
     }
 
-    fn remove(&mut self, at: usize) -> Entry {
+    fn remove(&mut self, at: usize) -> AddressEntry {
         let entry = self.entries.swap_remove(at);
         let NodeAddress { host, port, .. } = &entry.address;
         if entry.is_users() {
             self.users -= 1;
         } else {
-            forget_one(&mut self.groups, &Group::of(host));
+            forget_one(&mut self.groups, &NetGroup::of(host));
         }
-        if let Source::Peer(group) = &entry.source {
+        if let AddressSource::Peer(group) = &entry.source {
             forget_one(&mut self.sources, group);
         }
         self.index.remove(&(host.clone(), *port));
@@ -335,7 +340,7 @@ impl AddressBook {
         self.index.get(&(address.host.clone(), address.port)).copied()
     }
 
-    pub(super) fn entry_mut(&mut self, address: &NodeAddress) -> Option<&mut Entry> {
+    pub(super) fn entry_mut(&mut self, address: &NodeAddress) -> Option<&mut AddressEntry> {
         let at = self.position(&canonical(address.clone()))?;
         self.entries.get_mut(at)
     }
@@ -369,10 +374,10 @@ impl AddressBook {
         self.ready(now).count()
     }
 
-    fn ready(&self, now: i64) -> impl Iterator<Item = (usize, &Entry)> {
+    fn ready(&self, now: i64) -> impl Iterator<Item = (usize, &AddressEntry)> {
         let in_use = self.entries.iter().filter(|entry| entry.in_use && !entry.is_users());
-        let used: HashSet<Group> =
-            in_use.filter(|_| self.is_public()).map(|e| Group::of(&e.address.host)).collect();
+        let used: HashSet<NetGroup> =
+            in_use.filter(|_| self.is_public()).map(|e| NetGroup::of(&e.address.host)).collect();
         self.entries.iter().enumerate().filter(move |(_, entry)| {
             let host = &entry.address.host;
             !entry.in_use
@@ -380,7 +385,7 @@ impl AddressBook {
                 && (entry.is_users()
                     || (self.reach.has(host)
                         && !self.is_banned(host, now)
-                        && !used.contains(&Group::of(host))))
+                        && !used.contains(&NetGroup::of(host))))
         })
     }
 
@@ -461,7 +466,7 @@ fn clamp_time(time: i64) -> u32 {
     u32::try_from(time.max(0)).unwrap_or(u32::MAX)
 }
 
-fn forget_one(counts: &mut HashMap<Group, usize>, group: &Group) {
+fn forget_one(counts: &mut HashMap<NetGroup, usize>, group: &NetGroup) {
     if let Some(count) = counts.get_mut(group) {
         *count -= 1;
         if *count == 0 {

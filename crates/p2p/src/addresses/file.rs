@@ -4,9 +4,9 @@
 //! held to the same rules as what peers say, and a line that says nothing is counted and passed
 //! over. What the user named, and which peers misbehaved, is not in it.
 
-use super::book::Source;
+use super::book::AddressSource;
 use super::{AddressBook, Host, NodeAddress};
-use crate::services::Services;
+use crate::message::Services;
 use apus_chain::Network;
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -57,7 +57,7 @@ pub struct Restored {
 }
 
 /// A line after the first.
-struct Line {
+struct AddressLine {
     address: NodeAddress,
     success: i64,
     failures: u32,
@@ -67,7 +67,7 @@ impl AddressBook {
     /// The book as text, without the user's own addresses.
     pub fn encode(&self) -> String {
         let mut text = format!("{KIND} {VERSION} {}\n", self.network);
-        for entry in self.entries.iter().filter(|entry| entry.source != Source::User) {
+        for entry in self.entries.iter().filter(|entry| entry.source != AddressSource::User) {
             let NodeAddress { host, port, services, time } = &entry.address;
             let host = match host {
                 Host::Ip(ip) => ip.to_string(),
@@ -94,12 +94,12 @@ impl AddressBook {
         }
         let mut restored = Restored::default();
         for line in lines.filter(|line| !line.is_empty()) {
-            let Some(Line { mut address, success, failures }) = parse_line(line) else {
+            let Some(AddressLine { mut address, success, failures }) = parse_line(line) else {
                 restored.bad_lines += 1;
                 continue;
             };
             address.time = address.time.min(u32::try_from(now.max(0)).unwrap_or(u32::MAX));
-            if !self.add(address.clone(), Source::Trusted, now) {
+            if !self.add(address.clone(), AddressSource::Trusted, now) {
                 restored.left_out += 1;
             } else if let Some(entry) = self.entry_mut(&address) {
                 restored.added += 1;
@@ -111,7 +111,7 @@ impl AddressBook {
     }
 }
 
-fn parse_line(line: &[u8]) -> Option<Line> {
+fn parse_line(line: &[u8]) -> Option<AddressLine> {
     let mut words = str::from_utf8(line).ok()?.split(' ');
     let host = parse_host(words.next()?)?;
     let port = words.next()?.parse().ok()?;
@@ -120,7 +120,7 @@ fn parse_line(line: &[u8]) -> Option<Line> {
     let success = words.next()?.parse().ok()?;
     let failures = words.next()?.parse().ok()?;
     let address = NodeAddress { host, port, services, time };
-    words.next().is_none().then_some(Line { address, success, failures })
+    words.next().is_none().then_some(AddressLine { address, success, failures })
 }
 
 fn parse_host(word: &str) -> Option<Host> {
@@ -142,7 +142,7 @@ fn parse_host(word: &str) -> Option<Host> {
 mod tests {
     use super::*;
     use crate::PeerId;
-    use crate::addresses::Reach;
+    use crate::addresses::AddressReach;
     use proptest::prelude::*;
     use std::net::SocketAddr;
 
@@ -150,7 +150,7 @@ mod tests {
 
     fn book(network: Network) -> AddressBook {
         let mut book = AddressBook::new(network, 1);
-        book.set_reach(Reach { onion: true, ..Reach::default() });
+        book.set_reach(AddressReach { onion: true, ..AddressReach::default() });
         book
     }
 

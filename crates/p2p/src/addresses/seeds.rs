@@ -1,7 +1,7 @@
 //! The names under which operators publish addresses of nodes, and how they are asked.
 
 use super::{Host, NodeAddress};
-use crate::services::Services;
+use crate::message::Services;
 use apus_chain::Network;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};

@@ -1,10 +1,12 @@
-//! [`Peer`]: what one peer has, owes and has shown to be able to.
+//! [`DownloadPeer`]: what one peer has, owes and has shown to be able to.
 //!
 //! Blocks are owed in the order in which they were asked for, which is the order in which nodes
 //! answer. What was taken away from a peer it still owes, marked lost: it may come, and until then
 //! it stands in the way of what is asked for later. Nothing here decides; see the other modules.
+//!
+//! How fast a peer is, and how large blocks are, are averages that forget: arithmetic of `f64` without
+//! transcendental functions, so that the same events give the same numbers everywhere.
 
-use super::rates::{Meter, SIZE_MAX};
 use super::window::Key;
 use crate::message::Services;
 use apus_chain::{BlockHash, Height};
@@ -45,7 +47,7 @@ pub(super) struct Owed {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Peer {
+pub(super) struct DownloadPeer {
     services: Services,
     /// Height of the last block that its chain shares with ours, and of its best block.
     chain: Option<(Height, Height)>,
@@ -90,7 +92,7 @@ pub(super) struct Peer {
     pub(super) bytes: u64,
 }
 
-impl Peer {
+impl DownloadPeer {
     pub(super) fn new(services: Services, now: u64) -> Self {
         Self {
             services,
@@ -414,5 +416,81 @@ impl Peer {
             return Vec::new();
         }
         self.lost()
+    }
+}
+
+/// After so much time a measurement weighs half, in milliseconds.
+const MEMORY_MS: f64 = 8_000.0;
+/// How many blocks share one average: some weeks of them.
+const BUCKET_HEIGHTS: u32 = 4_096;
+/// The size of a block as long as none is known, in bytes.
+const SIZE_START: f64 = 1_000_000.0;
+/// No average stands for more blocks, so that it follows.
+const WEIGHT_MAX: f64 = 8.0;
+/// No block is larger (BIP-141: 4,000,000 weight units, of which a byte has at least one).
+pub(super) const SIZE_MAX: u64 = 4_000_000;
+/// No block takes less: its header, a count and a coinbase.
+const SIZE_MIN: f64 = 120.0;
+
+/// Bytes for time, the recent ones counting most.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Meter {
+    bytes: f64,
+    time_ms: f64,
+}
+
+impl Meter {
+    /// So many bytes came within so much time.
+    pub(super) fn add(&mut self, bytes: u64, time_ms: u64) {
+        let kept = MEMORY_MS / (MEMORY_MS + time_ms as f64);
+        self.bytes = self.bytes * kept + bytes as f64;
+        self.time_ms = self.time_ms * kept + time_ms as f64;
+    }
+
+    /// Bytes per millisecond, if nothing came for the last `silent_ms`; none before the first byte.
+    pub(super) fn rate(&self, silent_ms: u64) -> Option<f64> {
+        let mut now = self.clone();
+        now.add(0, silent_ms);
+        (now.bytes > 0.0).then(|| now.bytes / now.time_ms.max(1.0))
+    }
+}
+
+/// What blocks weigh on average, by where they stand in the chain: different consumers are at
+/// different heights at the same time, and blocks grew from two hundred bytes to two million.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Sizes(BTreeMap<u32, SizeAverage>);
+
+#[derive(Debug, Clone, Copy)]
+struct SizeAverage {
+    average: f64,
+    /// How many blocks that stands for; one if it is a neighbour's.
+    weight: f64,
+}
+
+impl Sizes {
+    /// What a block at this height is expected to have, in bytes: at most [`SIZE_MAX`].
+    pub(super) fn expected(&self, height: Height) -> u64 {
+        self.nearest(height / BUCKET_HEIGHTS).average as u64
+    }
+
+    /// A block at this height had so many bytes.
+    pub(super) fn add(&mut self, height: Height, bytes: u64) {
+        let bucket = height / BUCKET_HEIGHTS;
+        let SizeAverage { average, weight } = self.nearest(bucket);
+        let weight = if self.0.contains_key(&bucket) { weight } else { weight.min(1.0) };
+        let size = (bytes.min(SIZE_MAX) as f64).max(SIZE_MIN);
+        let average = average + (size - average) / (weight + 1.0);
+        self.0.insert(bucket, SizeAverage { average, weight: (weight + 1.0).min(WEIGHT_MAX) });
+    }
+
+    /// The bucket that was seen and is nearest.
+    fn nearest(&self, bucket: u32) -> SizeAverage {
+        let below = self.0.range(..=bucket).next_back();
+        let above = self.0.range(bucket..).next();
+        match (below, above) {
+            (Some((low, size)), Some((high, _))) if bucket - low <= high - bucket => *size,
+            (_, Some((_, size))) | (Some((_, size)), None) => *size,
+            (None, None) => SizeAverage { average: SIZE_START, weight: 0.0 },
+        }
     }
 }

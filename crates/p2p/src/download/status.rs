@@ -1,6 +1,6 @@
-//! [`Status`]: how the download goes, for people.
+//! [`DownloadStatus`]: how the download goes, for people.
 
-use super::{Download, Totals};
+use super::{Download, DownloadTotals};
 use crate::PeerId;
 use apus_chain::Height;
 
@@ -17,7 +17,7 @@ pub enum Limit {
 
 /// One peer.
 #[derive(Debug, Clone, PartialEq)]
-pub struct PeerStatus {
+pub struct PeerProgress {
     /// Which one.
     pub peer: PeerId,
     /// Bytes of blocks per second, of the last ten seconds or so.
@@ -40,13 +40,13 @@ pub struct PeerStatus {
 
 /// How the download goes.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Status {
+pub struct DownloadStatus {
     /// Every peer, the oldest first.
-    pub peers: Vec<PeerStatus>,
+    pub peers: Vec<PeerProgress>,
     /// Bytes of blocks per second of all peers, of the last ten seconds or so.
     pub rate: u64,
     /// What came so far.
-    pub totals: Totals,
+    pub totals: DownloadTotals,
     /// Blocks wanted and not there, those in flight among them.
     pub awaited: usize,
     /// Blocks that some peer owes.
@@ -70,12 +70,12 @@ pub struct Status {
 impl Download {
     /// How the download goes. Looks at every wanted block: for a line each second, not each block.
     #[must_use]
-    pub fn status(&self, now: u64) -> Status {
+    pub fn status(&self, now: u64) -> DownloadStatus {
         let now = now.max(self.now);
         let unavailable: Vec<Height> = self.unavailable().collect();
         let all_bytes: u64 = self.peers.values().map(|peer| peer.bytes).sum();
         let rate: f64 = self.peers.values().map(|peer| peer.recent_rate(now)).sum();
-        let peers = self.peers.iter().map(|(id, peer)| PeerStatus {
+        let peers = self.peers.iter().map(|(id, peer)| PeerProgress {
             peer: *id,
             rate: per_second(peer.recent_rate(now)),
             rate_busy: peer.rate(now).map(per_second),
@@ -86,7 +86,7 @@ impl Download {
             in_flight: peer.owed_count(),
             stalled: peer.stalled,
         });
-        Status {
+        DownloadStatus {
             peers: peers.collect(),
             rate: per_second(rate),
             totals: self.totals,

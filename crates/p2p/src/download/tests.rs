@@ -1,5 +1,9 @@
 //! The rules one by one.
 
+mod properties;
+mod rates;
+mod simulation;
+
 use super::*;
 
 const A: PeerId = PeerId(1);
@@ -30,7 +34,7 @@ fn full() -> Services {
 
 /// These heights wanted, and these peers with all of them.
 fn with(heights: core::ops::Range<Height>, peers: &[PeerId]) -> Download {
-    let mut download = Download::new(Options::default());
+    let mut download = Download::new(DownloadOptions::default());
     assert_eq!(download.want(range(heights.clone()), &chain), heights.end - heights.start);
     for peer in peers {
         download.peer_added(*peer, full(), 0);
@@ -44,11 +48,11 @@ fn asked(download: &mut Download, peer: PeerId, now: u64) -> Vec<Height> {
     let mut heights = Vec::new();
     for action in download.tick(now) {
         match action {
-            Action::Request { peer: other, blocks } if other == peer => {
+            DownloadAction::Request { peer: other, blocks } if other == peer => {
                 heights.extend(blocks.into_iter().map(|block| block.0));
             }
-            Action::Request { .. } => {}
-            Action::Disconnect { peer, why } => panic!("{peer:?} dropped: {why}"),
+            DownloadAction::Request { .. } => {}
+            DownloadAction::Disconnect { peer, why } => panic!("{peer:?} dropped: {why}"),
         }
     }
     heights
@@ -57,8 +61,8 @@ fn asked(download: &mut Download, peer: PeerId, now: u64) -> Vec<Height> {
 /// Which peers are dropped at a time, and why.
 fn dropped(download: &mut Download, now: u64) -> Vec<(PeerId, Blame)> {
     let of = |action| match action {
-        Action::Disconnect { peer, why } => Some((peer, why)),
-        Action::Request { .. } => None,
+        DownloadAction::Disconnect { peer, why } => Some((peer, why)),
+        DownloadAction::Request { .. } => None,
     };
     download.tick(now).into_iter().filter_map(of).collect()
 }
@@ -112,7 +116,8 @@ fn requests_follow_the_rate_and_come_in_batches() {
 
 #[test]
 fn memory_bounds_what_is_asked_for_and_the_lowest_come_first() {
-    let mut download = Download::new(Options { bytes_max: 4 * MB, ..Options::default() });
+    let mut download =
+        Download::new(DownloadOptions { bytes_max: 4 * MB, ..DownloadOptions::default() });
     download.want(range(50..60), &chain);
     download.want(range(10..12), &chain);
     for peer in (0..9).map(PeerId) {
@@ -121,7 +126,7 @@ fn memory_bounds_what_is_asked_for_and_the_lowest_come_first() {
     }
     let mut requests = Vec::new();
     for action in download.tick(0) {
-        let Action::Request { peer, blocks } = action else { panic!() };
+        let DownloadAction::Request { peer, blocks } = action else { panic!() };
         requests.extend(blocks.into_iter().map(|block| (block.0, peer)));
     }
     requests.sort_unstable();
@@ -137,7 +142,8 @@ fn memory_bounds_what_is_asked_for_and_the_lowest_come_first() {
 
 #[test]
 fn memory_for_the_largest_block_is_always_there() {
-    let mut download = Download::new(Options { bytes_max: 1, ..Options::default() });
+    let mut download =
+        Download::new(DownloadOptions { bytes_max: 1, ..DownloadOptions::default() });
     download.want(range(0..6), &chain);
     download.peer_added(A, full(), 0);
     download.peer_has(A, 10, 10);
@@ -155,7 +161,8 @@ fn memory_for_the_largest_block_is_always_there() {
 
 #[test]
 fn what_is_much_larger_than_expected_is_thrown_away_and_asked_for_again() {
-    let mut download = Download::new(Options { bytes_max: 4 * MB, ..Options::default() });
+    let mut download =
+        Download::new(DownloadOptions { bytes_max: 4 * MB, ..DownloadOptions::default() });
     download.want(range(0..3), &chain);
     for peer in [A, B] {
         download.peer_added(peer, full(), 0);
@@ -169,7 +176,7 @@ fn what_is_much_larger_than_expected_is_thrown_away_and_asked_for_again() {
     assert_eq!(download.status(10).unconsumed_bytes, 6 * MB);
     assert_eq!(download.tick(20), []);
     assert!(download.consumed(&hash(0)) && download.consumed(&hash(1)));
-    let Some(Action::Request { blocks, .. }) = download.tick(30).pop() else { panic!() };
+    let Some(DownloadAction::Request { blocks, .. }) = download.tick(30).pop() else { panic!() };
     assert_eq!(blocks, [(2, hash(2))]);
 }
 
@@ -221,14 +228,14 @@ fn a_peer_that_says_not_found_is_not_asked_again_and_dropped_in_the_end() {
     let blame = loop {
         now += 10;
         match download.tick(now).pop() {
-            Some(Action::Request { blocks, .. }) => {
+            Some(DownloadAction::Request { blocks, .. }) => {
                 for (height, hash) in blocks {
                     assert!(!refused.contains(&height));
                     refused.push(height);
                     download.not_found(A, &hash, now);
                 }
             }
-            Some(Action::Disconnect { peer: A, why }) => break why,
+            Some(DownloadAction::Disconnect { peer: A, why }) => break why,
             other => panic!("{other:?}"),
         }
     };
@@ -392,7 +399,9 @@ fn a_reorganisation_moves_what_is_wanted() {
     assert_eq!(download.tick(5), []);
     assert_eq!(download.status(5).unavailable, 2);
     download.peer_has(B, 3, 3);
-    let Some(Action::Request { peer: B, blocks }) = download.tick(5).pop() else { panic!() };
+    let Some(DownloadAction::Request { peer: B, blocks }) = download.tick(5).pop() else {
+        panic!()
+    };
     assert_eq!(blocks, [(2, branch(1, 2)), (3, branch(1, 3))]);
     assert_eq!(download.block(A, &hash(2), 10, 6), Received::Duplicate(2));
     assert!(download.consumed(&hash(3)));
@@ -409,7 +418,7 @@ fn a_block_of_a_branch_is_asked_of_those_that_have_it() {
     assert_eq!(download.tick(0), []);
     assert_eq!(download.limited_by(), Limit::Peers);
     download.peer_has_hash(B, side);
-    let request = Action::Request { peer: B, blocks: vec![(7, side)] };
+    let request = DownloadAction::Request { peer: B, blocks: vec![(7, side)] };
     assert_eq!(download.tick(0), [request]);
     assert_eq!(download.block(B, &side, 10, 5), Received::Wanted(7));
     assert!(download.consumed(&side));
@@ -433,10 +442,10 @@ fn a_slow_peer_is_dropped_if_there_are_others_to_try() {
             }
             for action in download.tick(now) {
                 match action {
-                    Action::Request { peer, blocks } => {
+                    DownloadAction::Request { peer, blocks } => {
                         owed[peer.0 as usize].extend(blocks.into_iter().map(|block| block.0));
                     }
-                    Action::Disconnect { peer, why } => {
+                    DownloadAction::Disconnect { peer, why } => {
                         dropped.push((peer, why));
                         owed[peer.0 as usize].clear();
                     }
@@ -454,7 +463,8 @@ fn a_slow_peer_is_dropped_if_there_are_others_to_try() {
 
 #[test]
 fn no_peer_is_dropped_while_the_consumer_is_what_limits() {
-    let mut download = Download::new(Options { bytes_max: 4 * MB, ..Options::default() });
+    let mut download =
+        Download::new(DownloadOptions { bytes_max: 4 * MB, ..DownloadOptions::default() });
     download.want(range(0..100), &chain);
     download.replacements(10);
     for peer in [A, B] {
@@ -465,12 +475,12 @@ fn no_peer_is_dropped_while_the_consumer_is_what_limits() {
     for now in (0..300_000).step_by(100) {
         for action in download.tick(now) {
             match action {
-                Action::Request { peer: B, .. } => {}
-                Action::Request { blocks, .. } => blocks.iter().for_each(|block| {
+                DownloadAction::Request { peer: B, .. } => {}
+                DownloadAction::Request { blocks, .. } => blocks.iter().for_each(|block| {
                     let received = download.block(A, &block.1, MB, now + 10);
                     assert!(matches!(received, Received::Wanted(_)));
                 }),
-                Action::Disconnect { peer, why } => panic!("{peer:?}: {why}"),
+                DownloadAction::Disconnect { peer, why } => panic!("{peer:?}: {why}"),
             }
         }
     }

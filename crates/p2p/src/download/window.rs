@@ -1,4 +1,4 @@
-//! [`Window`]: the blocks that are wanted or handed out, and the memory they may take.
+//! [`DownloadWindow`]: the blocks that are wanted or handed out, and the memory they may take.
 //!
 //! It holds that a block is handed out at most once until the consumer has judged it; that a block
 //! is free to be asked for exactly if it is wanted, not handed out, and no peer owes it; and that
@@ -36,7 +36,7 @@ pub(super) enum Delivery {
 }
 
 #[derive(Debug)]
-enum State {
+enum WantedState {
     /// Not here yet.
     Awaited {
         /// What it counts with while a peer owes it, in bytes.
@@ -47,8 +47,8 @@ enum State {
 }
 
 #[derive(Debug)]
-struct Entry {
-    state: State,
+struct WantedBlock {
+    state: WantedState,
     /// Whether it is on the chain; others are wanted by hash.
     on_chain: bool,
     /// The peers that are to deliver it, in the order in which they were asked.
@@ -57,9 +57,9 @@ struct Entry {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Window {
+pub(super) struct DownloadWindow {
     bytes_max: u64,
-    entries: BTreeMap<Key, Entry>,
+    entries: BTreeMap<Key, WantedBlock>,
     heights: BTreeMap<BlockHash, Height>,
     /// Blocks on the chain that are to be asked for.
     free: BTreeSet<Key>,
@@ -71,7 +71,7 @@ pub(super) struct Window {
     handed_out_bytes: u64,
 }
 
-impl Window {
+impl DownloadWindow {
     pub(super) fn new(bytes_max: u64) -> Self {
         Self {
             bytes_max,
@@ -87,7 +87,7 @@ impl Window {
     }
 
     /// Puts the counts and the free sets right around a change of one entry.
-    fn change<T>(&mut self, key: Key, change: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+    fn change<T>(&mut self, key: Key, change: impl FnOnce(&mut WantedBlock) -> T) -> Option<T> {
         self.account(key, false);
         let result = self.entries.get_mut(&key).map(change);
         self.account(key, true);
@@ -98,7 +98,7 @@ impl Window {
     fn account(&mut self, key: Key, add: bool) {
         let Some(entry) = self.entries.get(&key) else { return };
         let (count, bytes, amount) = match entry.state {
-            State::Awaited { .. } if entry.owners.is_empty() => {
+            WantedState::Awaited { .. } if entry.owners.is_empty() => {
                 let free = if entry.on_chain { &mut self.free } else { &mut self.free_extras };
                 if add {
                     free.insert(key)
@@ -107,8 +107,10 @@ impl Window {
                 };
                 return;
             }
-            State::Awaited { reserve } => (&mut self.in_flight, &mut self.in_flight_bytes, reserve),
-            State::HandedOut { bytes, .. } => {
+            WantedState::Awaited { reserve } => {
+                (&mut self.in_flight, &mut self.in_flight_bytes, reserve)
+            }
+            WantedState::HandedOut { bytes, .. } => {
                 (&mut self.handed_out, &mut self.handed_out_bytes, bytes)
             }
         };
@@ -123,14 +125,14 @@ impl Window {
         if self.entries.contains_key(&key) {
             self.change(key, |entry| {
                 entry.on_chain |= on_chain;
-                if let State::HandedOut { wanted, .. } = &mut entry.state {
+                if let WantedState::HandedOut { wanted, .. } = &mut entry.state {
                     *wanted = true;
                 }
             });
             return;
         }
-        let state = State::Awaited { reserve: 0 };
-        self.entries.insert(key, Entry { state, on_chain, owners: Vec::new() });
+        let state = WantedState::Awaited { reserve: 0 };
+        self.entries.insert(key, WantedBlock { state, on_chain, owners: Vec::new() });
         self.heights.insert(key.1, key.0);
         self.account(key, true);
     }
@@ -138,8 +140,8 @@ impl Window {
     /// A block is not wanted any more; one that is handed out stays so.
     pub(super) fn unwant(&mut self, key: Key) {
         let gone = self.change(key, |entry| match &mut entry.state {
-            State::Awaited { .. } => true,
-            State::HandedOut { wanted, .. } => {
+            WantedState::Awaited { .. } => true,
+            WantedState::HandedOut { wanted, .. } => {
                 *wanted = false;
                 false
             }
@@ -181,7 +183,7 @@ impl Window {
     /// A peer is asked for a block that is expected to have so many bytes.
     pub(super) fn assign(&mut self, key: Key, peer: PeerId, bytes: u64) {
         self.change(key, |entry| {
-            if let State::Awaited { reserve } = &mut entry.state
+            if let WantedState::Awaited { reserve } = &mut entry.state
                 && entry.owners.is_empty()
             {
                 *reserve = bytes.max(RESERVE_MIN);
@@ -207,7 +209,7 @@ impl Window {
         if !self.has_room(key, self.handed_out_bytes, bytes) {
             return Delivery::NoRoom;
         }
-        let state = State::HandedOut { from: peer, bytes, wanted: true };
+        let state = WantedState::HandedOut { from: peer, bytes, wanted: true };
         self.change(key, |entry| entry.state = state);
         Delivery::Taken
     }
@@ -223,10 +225,10 @@ impl Window {
     pub(super) fn damaged(&mut self, hash: &BlockHash) -> Option<PeerId> {
         let key = self.handed_out_key(hash)?;
         let (sender, wanted) = match self.entries.get(&key)?.state {
-            State::HandedOut { from, wanted, .. } => (from, wanted),
-            State::Awaited { .. } => return None,
+            WantedState::HandedOut { from, wanted, .. } => (from, wanted),
+            WantedState::Awaited { .. } => return None,
         };
-        self.change(key, |entry| entry.state = State::Awaited { reserve: RESERVE_MIN });
+        self.change(key, |entry| entry.state = WantedState::Awaited { reserve: RESERVE_MIN });
         if !wanted {
             self.remove(key);
         }
@@ -320,9 +322,9 @@ impl Window {
     }
 }
 
-impl Entry {
+impl WantedBlock {
     fn is_awaited(&self) -> bool {
-        matches!(self.state, State::Awaited { .. })
+        matches!(self.state, WantedState::Awaited { .. })
     }
 }
 
@@ -340,16 +342,16 @@ mod tests {
         (height, BlockHash(hash))
     }
 
-    fn window(bytes_max: u64, heights: core::ops::Range<Height>) -> Window {
-        let mut window = Window::new(bytes_max);
+    fn window(bytes_max: u64, heights: core::ops::Range<Height>) -> DownloadWindow {
+        let mut window = DownloadWindow::new(bytes_max);
         heights.for_each(|height| window.want(key(height), true));
         window
     }
 
     /// What the counts have to be, by looking at every entry.
-    fn check(window: &Window) {
-        let awaited = |e: &&Entry| e.is_awaited();
-        let owned = |e: &&Entry| !e.owners.is_empty();
+    fn check(window: &DownloadWindow) {
+        let awaited = |e: &&WantedBlock| e.is_awaited();
+        let owned = |e: &&WantedBlock| !e.owners.is_empty();
         let all = || window.entries.values();
         assert_eq!(window.in_flight, all().filter(awaited).filter(owned).count());
         assert_eq!(window.handed_out, all().filter(|e| !e.is_awaited()).count());
@@ -358,9 +360,9 @@ mod tests {
         assert!(window.free.iter().eq(on.iter().map(|(key, _)| *key)));
         assert!(window.free_extras.iter().eq(off.iter().map(|(key, _)| *key)));
         assert_eq!(window.heights.len(), window.entries.len());
-        let bytes = |e: &Entry| match e.state {
-            State::HandedOut { bytes, .. } => bytes,
-            State::Awaited { .. } => 0,
+        let bytes = |e: &WantedBlock| match e.state {
+            WantedState::HandedOut { bytes, .. } => bytes,
+            WantedState::Awaited { .. } => 0,
         };
         assert_eq!(window.handed_out_bytes, all().map(bytes).sum::<u64>());
     }
@@ -434,7 +436,7 @@ mod tests {
         fn counts_are_what_the_entries_say_and_memory_is_bounded(
             steps in prop::collection::vec((0u8..9, 0u32..12, 0u32..3, 1u64..5_000), 0..200)
         ) {
-            let mut window = Window::new(6_000);
+            let mut window = DownloadWindow::new(6_000);
             for (what, height, peer, bytes) in steps {
                 let (block, peer) = (key(height), PeerId(peer));
                 match what {

@@ -94,7 +94,7 @@ impl BestChain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::headers::testing::{NOW, mined, regtest};
+    use crate::headers::tests::testing::{NOW, mined, regtest};
     use apus_chain::Header;
 
     fn tree_of(stretches: &[&[[u8; 80]]]) -> HeaderTree {

@@ -1,4 +1,4 @@
-//! [`Candidate`]: a chain on trial, kept apart from the tree until it shows enough work.
+//! [`CandidateChain`]: a chain on trial, kept apart from the tree until it shows enough work.
 //!
 //! Headers of little work cost their maker little and us memory for good, so none enters the tree
 //! before its chain has shown as much work as the real one has. Core (`headerssync.cpp`) keeps one
@@ -10,11 +10,12 @@
 //! work that they claim, and change their targets no faster than the rules let any chain do. So
 //! its work is real. All other rules are the tree's to check.
 
-use super::Misbehaviour;
-use super::difficulty::permitted_transition;
-use super::stretch::Stretch;
+use super::{MAX_HEADERS_RESULTS, Misbehaviour};
 use crate::PeerId;
-use apus_chain::{BlockHash, Header, HeaderId, HeaderTree, Height, MerkleRoot, Params};
+use apus_chain::{
+    BlockHash, Header, HeaderId, HeaderTree, Height, MerkleRoot, Params, U256, block_work,
+    check_proof_of_work,
+};
 
 /// Most headers of a candidate where blocks of minimum difficulty make the number of blocks no
 /// function of time. The third test network has some five million.
@@ -46,17 +47,17 @@ impl Orphaned {
 
 /// The headers of one message and the peer that sent them.
 #[derive(Debug)]
-struct Batch {
+struct HeaderBatch {
     peer: PeerId,
     headers: Box<[Orphaned]>,
 }
 
 /// A chain of headers above one of the tree.
 #[derive(Debug)]
-pub(super) struct Candidate {
+pub(super) struct CandidateChain {
     start: HeaderId,
     start_hash: BlockHash,
-    batches: Vec<Batch>,
+    batches: Vec<HeaderBatch>,
     count: usize,
     count_max: usize,
     height: Height,
@@ -79,7 +80,7 @@ pub(super) fn headers_max(params: &Params, now: i64) -> usize {
     usize::try_from(max).unwrap_or(HEADERS_MAX).min(HEADERS_MAX)
 }
 
-impl Candidate {
+impl CandidateChain {
     /// No headers yet, above `start`, which is connected.
     pub(super) fn above(tree: &HeaderTree, start: HeaderId, count_max: usize) -> Self {
         let header = tree.connected(start);
@@ -128,7 +129,7 @@ impl Candidate {
         &mut self,
         params: &Params,
         peer: PeerId,
-        stretch: &Stretch<'_>,
+        stretch: &HeaderSequence<'_>,
         first: usize,
     ) -> Result<(), Misbehaviour> {
         let raw = &stretch.raw()[first..];
@@ -145,7 +146,7 @@ impl Candidate {
         }
         self.work = self.work.saturating_add(stretch.work_from(first));
         self.count += headers.len();
-        self.batches.push(Batch { peer, headers });
+        self.batches.push(HeaderBatch { peer, headers });
         Ok(())
     }
 
@@ -155,7 +156,7 @@ impl Candidate {
         let headers = self
             .batches
             .into_iter()
-            .flat_map(|Batch { peer, headers }| headers.into_iter().map(move |h| (peer, h)));
+            .flat_map(|HeaderBatch { peer, headers }| headers.into_iter().map(move |h| (peer, h)));
         headers.map(move |(peer, header)| {
             let header = header.below(prev);
             prev = header.hash();
@@ -164,19 +165,112 @@ impl Candidate {
     }
 }
 
+/// One or more headers, in order, whose proof of work holds against the targets that they claim.
+/// Nothing says that those targets are the right ones.
+#[derive(Debug)]
+pub(super) struct HeaderSequence<'a> {
+    raw: &'a [[u8; Header::SIZE]],
+    hashes: Vec<BlockHash>,
+}
+
+impl<'a> HeaderSequence<'a> {
+    /// Checks a message (Core `net_processing.cpp`, `CheckHeadersPoW`); none where it is empty.
+    pub(super) fn check(
+        params: &Params,
+        raw: &'a [[u8; Header::SIZE]],
+    ) -> Result<Option<Self>, Misbehaviour> {
+        if raw.len() > MAX_HEADERS_RESULTS {
+            return Err(Misbehaviour::TooManyHeaders { count: raw.len() });
+        }
+        let mut hashes: Vec<BlockHash> = Vec::with_capacity(raw.len());
+        for (index, raw) in raw.iter().enumerate() {
+            let header = Header::parse(raw);
+            let hash = header.hash();
+            if hashes.last().is_some_and(|last| *last != header.prev) {
+                return Err(Misbehaviour::NotContinuous { index, hash });
+            }
+            if !check_proof_of_work(&hash, header.bits, params.pow_limit) {
+                if header.is_extended() {
+                    return Err(Misbehaviour::OfKnots { index });
+                }
+                return Err(Misbehaviour::HighHash { index, hash, bits: header.bits });
+            }
+            hashes.push(hash);
+        }
+        Ok((!raw.is_empty()).then_some(Self { raw, hashes }))
+    }
+
+    /// The parent of the first.
+    pub(super) fn parent(&self) -> BlockHash {
+        self.raw.first().map_or(BlockHash::ZERO, |raw| Header::parse(raw).prev)
+    }
+
+    /// Whether the message holds as many as one can, so that more may come.
+    pub(super) const fn is_full(&self) -> bool {
+        self.raw.len() == MAX_HEADERS_RESULTS
+    }
+
+    pub(super) fn hashes(&self) -> &[BlockHash] {
+        &self.hashes
+    }
+
+    pub(super) fn raw(&self) -> &'a [[u8; Header::SIZE]] {
+        self.raw
+    }
+
+    /// The work of those from `first` on.
+    pub(super) fn work_from(&self, first: usize) -> u128 {
+        let mut memo = (0, 0);
+        let works = self.raw[first..].iter().map(|raw| {
+            let bits = Header::parse(raw).bits;
+            if memo.0 != bits {
+                memo = (bits, block_work(bits));
+            }
+            memo.1
+        });
+        works.fold(0, u128::saturating_add)
+    }
+}
+
+/// A retarget multiplies or divides the target by at most this (Core `pow.cpp`,
+/// `CalculateNextWorkRequired`).
+const RETARGET_FACTOR_MAX: u32 = 4;
+
+/// Whether a header at `height` may have target `to` after one with target `from` (Core `pow.cpp`,
+/// `PermittedDifficultyTransition`). Never false for a valid chain. Chains that allow blocks of
+/// minimum difficulty may change to anything.
+pub(super) fn permitted_transition(params: &Params, height: Height, from: u32, to: u32) -> bool {
+    if params.pow_allow_min_difficulty_blocks {
+        return true;
+    }
+    if !height.is_multiple_of(params.difficulty_adjustment_interval()) {
+        return from == to;
+    }
+    let timespan = params.pow_target_timespan_seconds.get();
+    let after = |seconds: u32| {
+        let product = U256::from_compact(from).value.wrapping_mul_u32(seconds);
+        let target = product.checked_div(U256::from_u32(timespan)).unwrap_or(U256::ZERO);
+        // Through the compact form, which rounds, as the rule itself does.
+        U256::from_compact(target.min(params.pow_limit).to_compact()).value
+    };
+    let found = U256::from_compact(to).value;
+    let longest = timespan.saturating_mul(RETARGET_FACTOR_MAX);
+    (after(timespan / RETARGET_FACTOR_MAX)..=after(longest)).contains(&found)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::headers::testing::{NOW, mined, raw_headers, regtest};
-    use apus_chain::Network;
+    use crate::headers::tests::testing::{NOW, mined, raw_headers, regtest};
+    use apus_chain::{Header, Network};
 
     fn feed(
-        candidate: &mut Candidate,
+        candidate: &mut CandidateChain,
         params: &Params,
         raw: &[[u8; 80]],
     ) -> Result<(), Misbehaviour> {
         for message in raw.chunks(2000) {
-            let stretch = Stretch::check(params, message).unwrap().unwrap();
+            let stretch = HeaderSequence::check(params, message).unwrap().unwrap();
             candidate.extend(params, PeerId(7), &stretch, 0)?;
         }
         Ok(())
@@ -187,7 +281,7 @@ mod tests {
         let params = regtest(0);
         let tree = HeaderTree::new(&params, NOW);
         let chain = mined(None, 3000, 1);
-        let mut candidate = Candidate::above(&tree, tree.tip(), 3000);
+        let mut candidate = CandidateChain::above(&tree, tree.tip(), 3000);
         feed(&mut candidate, &params, &chain).unwrap();
         assert_eq!((candidate.height(), candidate.work()), (3000, 2 * 3001));
         assert_eq!(candidate.bytes(), 3000 * 48);
@@ -201,7 +295,7 @@ mod tests {
     fn takes_no_header_more_than_it_may() {
         let params = regtest(0);
         let tree = HeaderTree::new(&params, NOW);
-        let mut candidate = Candidate::above(&tree, tree.tip(), 2000);
+        let mut candidate = CandidateChain::above(&tree, tree.tip(), 2000);
         let chain = mined(None, 2001, 1);
         let error = feed(&mut candidate, &params, &chain).unwrap_err();
         assert_eq!(error, Misbehaviour::EndlessChain { limit: 2000 });
@@ -213,14 +307,14 @@ mod tests {
         let main = Params::of(Network::Main);
         let tree = HeaderTree::new(main, NOW);
         let raw = raw_headers("main_0_4040.bin");
-        let mut candidate = Candidate::above(&tree, tree.tip(), 5000);
+        let mut candidate = CandidateChain::above(&tree, tree.tip(), 5000);
         feed(&mut candidate, main, &raw[1..]).unwrap();
         assert_eq!(candidate.height(), 4040);
 
         // Regtest headers below main's genesis block: their first is easier than main lets it be.
         let mut lax = main.clone();
         lax.pow_limit = regtest(0).pow_limit;
-        let mut candidate = Candidate::above(&tree, tree.tip(), 5000);
+        let mut candidate = CandidateChain::above(&tree, tree.tip(), 5000);
         let mut first = Header::parse(&mined(None, 1, 1)[0]);
         first.prev = main.genesis_hash;
         while !apus_chain::check_proof_of_work(&first.hash(), first.bits, lax.pow_limit) {
@@ -239,5 +333,65 @@ mod tests {
         // In the year 2030: less than 120 MB.
         assert!(headers_max(main, NOW) * size_of::<Orphaned>() < 120_000_000);
         assert_eq!(headers_max(Params::of(Network::Testnet3), NOW), HEADERS_MAX);
+    }
+
+    #[test]
+    fn takes_a_row_of_headers_and_nothing_else() {
+        let params = regtest(0);
+        let chain = mined(None, 2001, 1);
+        assert!(HeaderSequence::check(&params, &[]).unwrap().is_none());
+        let stretch = HeaderSequence::check(&params, &chain[..2000]).unwrap().unwrap();
+        assert!(stretch.is_full());
+        assert_eq!(stretch.parent(), params.genesis_hash);
+        assert_eq!(stretch.work_from(1990), 20);
+        assert_eq!(stretch.hashes()[1999], Header::parse(&chain[1999]).hash());
+        let many = HeaderSequence::check(&params, &chain).unwrap_err();
+        assert_eq!(many, Misbehaviour::TooManyHeaders { count: 2001 });
+
+        let gap = [chain[0], chain[2]];
+        let error = HeaderSequence::check(&params, &gap).unwrap_err();
+        assert!(matches!(error, Misbehaviour::NotContinuous { index: 1, .. }), "{error}");
+
+        let mut header = Header::parse(&chain[7]);
+        while check_proof_of_work(&header.hash(), header.bits, params.pow_limit) {
+            header.nonce = header.nonce.wrapping_add(1);
+        }
+        let bad = [chain[6], header.to_bytes()];
+        let error = HeaderSequence::check(&params, &bad).unwrap_err();
+        assert!(matches!(error, Misbehaviour::HighHash { index: 1, .. }), "{error}");
+    }
+
+    #[test]
+    fn real_chains_only_make_permitted_transitions() {
+        for (name, first) in [
+            ("main_0_4040.bin", 0),
+            ("main_80640_82662.bin", 80_640),
+            ("main_191520_193542.bin", 191_520),
+        ] {
+            let bits: Vec<u32> = raw_headers(name).iter().map(|r| Header::parse(r).bits).collect();
+            for (height, pair) in (first + 1..).zip(bits.windows(2)) {
+                assert!(permitted_transition(Params::of(Network::Main), height, pair[0], pair[1]));
+            }
+        }
+    }
+
+    #[test]
+    fn a_period_keeps_its_target_and_a_retarget_keeps_within_four() {
+        let main = Params::of(Network::Main);
+        let permitted = |height, to| permitted_transition(main, height, 0x1b04_0000, to);
+        assert!(permitted(2015, 0x1b04_0000));
+        assert!(!permitted(2015, 0x1b03_ffff), "within a period");
+        assert!(permitted(2016, 0x1b10_0000), "four times the target");
+        assert!(!permitted(2016, 0x1b10_0001));
+        assert!(permitted(2016, 0x1b01_0000), "a quarter of the target");
+        assert!(!permitted(2016, 0x1b00_ffff));
+        assert!(permitted_transition(main, 2016, 0x1d00_ffff, 0x1d00_ffff), "the limit stays");
+        assert!(!permitted_transition(main, 2016, 0x1d00_ffff, 0x1d01_ffff), "above the limit");
+    }
+
+    #[test]
+    fn anything_goes_where_minimum_difficulty_does() {
+        let test4 = Params::of(Network::Testnet4);
+        assert!(permitted_transition(test4, 17, 0x1b04_0000, 0x1d00_ffff));
     }
 }

@@ -25,7 +25,7 @@ const CHECKSUM_BYTES: usize = 32;
 
 /// Why a file of headers cannot be used at all.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
+pub enum HeaderFileError {
     /// It does not begin as such a file does.
     #[error(
         "the file of headers begins with none of its kind's first bytes; remove it, and the \
@@ -84,27 +84,32 @@ pub fn write_frames(out: &mut dyn Write, headers: &[[u8; Header::SIZE]]) -> io::
 }
 
 /// Reads frames one after the other, up to the first that is not whole.
-pub struct Reader<'a> {
+pub struct HeaderFileReader<'a> {
     input: &'a mut dyn Read,
     good_bytes: u64,
     ended: bool,
 }
 
-impl std::fmt::Debug for Reader<'_> {
+impl std::fmt::Debug for HeaderFileReader<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reader").field("good_bytes", &self.good_bytes).finish_non_exhaustive()
+        f.debug_struct("HeaderFileReader")
+            .field("good_bytes", &self.good_bytes)
+            .finish_non_exhaustive()
     }
 }
 
-impl<'a> Reader<'a> {
+impl<'a> HeaderFileReader<'a> {
     /// Reads what stands before the first frame; none where even that is cut short, as after a crash
     /// while the file was begun.
-    pub fn open(input: &'a mut dyn Read, network: Network) -> Result<Option<Self>, StoreError> {
+    pub fn open(
+        input: &'a mut dyn Read,
+        network: Network,
+    ) -> Result<Option<Self>, HeaderFileError> {
         let mut head = [0; HEAD_BYTES];
         let count = read_up_to(input, &mut head)?;
         let prefix = count.min(MAGIC.len());
         if head[..prefix] != MAGIC[..prefix] {
-            return Err(StoreError::NotHeaders);
+            return Err(HeaderFileError::NotHeaders);
         }
         if count < HEAD_BYTES {
             return Ok(None);
@@ -112,16 +117,16 @@ impl<'a> Reader<'a> {
         let [.., v0, v1, v2, v3, m0, m1, m2, m3] = head;
         let (version, magic) = (u32::from_le_bytes([v0, v1, v2, v3]), [m0, m1, m2, m3]);
         if version != VERSION {
-            return Err(StoreError::Version { found: version });
+            return Err(HeaderFileError::Version { found: version });
         }
         if magic != network.magic() {
-            return Err(StoreError::OtherNetwork { found: magic, network });
+            return Err(HeaderFileError::OtherNetwork { found: magic, network });
         }
         Ok(Some(Self { input, good_bytes: HEAD_BYTES as u64, ended: false }))
     }
 
     /// The headers of the next frame; none at the end of the file or of what is good of it.
-    pub fn next_frame(&mut self) -> Result<Option<Vec<[u8; Header::SIZE]>>, StoreError> {
+    pub fn next_frame(&mut self) -> Result<Option<Vec<[u8; Header::SIZE]>>, HeaderFileError> {
         if self.ended {
             return Ok(None);
         }
@@ -176,9 +181,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn read(bytes: &[u8], network: Network) -> Result<(Vec<[u8; 80]>, u64), StoreError> {
+    fn read(bytes: &[u8], network: Network) -> Result<(Vec<[u8; 80]>, u64), HeaderFileError> {
         let mut input = bytes;
-        let Some(mut reader) = Reader::open(&mut input, network)? else {
+        let Some(mut reader) = HeaderFileReader::open(&mut input, network)? else {
             return Ok((vec![], 0));
         };
         let mut headers = Vec::new();
@@ -217,9 +222,9 @@ mod tests {
         let mut newer = bytes.clone();
         newer[8] = 2;
         let error = read(&newer, Network::Main).unwrap_err();
-        assert!(matches!(error, StoreError::Version { found: 2 }), "{error}");
+        assert!(matches!(error, HeaderFileError::Version { found: 2 }), "{error}");
         let error = read(b"APUSPLAN", Network::Main).unwrap_err();
-        assert!(matches!(error, StoreError::NotHeaders), "{error}");
+        assert!(matches!(error, HeaderFileError::NotHeaders), "{error}");
         assert_eq!(read(&bytes[..9], Network::Main).unwrap(), (vec![], 0));
     }
 

@@ -2,10 +2,11 @@
 
 mod hostile;
 mod simulation;
+pub(crate) mod testing;
 
-use super::testing::{NOW, Node, mined, raw_headers, regtest};
 use super::*;
 use apus_chain::Network;
+use testing::{NOW, Node, mined, raw_headers, regtest};
 
 const A: PeerId = PeerId(1);
 const B: PeerId = PeerId(2);
@@ -22,13 +23,13 @@ fn settle(sync: &mut HeaderSync, nodes: &[(PeerId, &Node)], now_ms: u64) -> Vec<
         }
         for action in actions {
             match action {
-                Action::GetHeaders { peer, locator, stop } => {
+                HeaderAction::GetHeaders { peer, locator, stop } => {
                     assert_eq!(stop, BlockHash::ZERO);
                     if let Some((_, node)) = nodes.iter().find(|(id, _)| *id == peer) {
                         sync.headers(peer, &node.answer(&locator), now_ms).unwrap();
                     }
                 }
-                Action::Disconnect { why, .. } => reasons.push(why),
+                HeaderAction::Disconnect { why, .. } => reasons.push(why),
             }
         }
     }
@@ -37,8 +38,8 @@ fn settle(sync: &mut HeaderSync, nodes: &[(PeerId, &Node)], now_ms: u64) -> Vec<
 /// The peers that are asked now, and where from.
 fn asked(sync: &mut HeaderSync) -> Vec<(PeerId, BlockHash)> {
     let of = |action| match action {
-        Action::GetHeaders { peer, locator, .. } => (peer, locator[0]),
-        Action::Disconnect { peer, why } => panic!("{peer:?}: {why}"),
+        HeaderAction::GetHeaders { peer, locator, .. } => (peer, locator[0]),
+        HeaderAction::Disconnect { peer, why } => panic!("{peer:?}: {why}"),
     };
     sync.actions().into_iter().map(of).collect()
 }

@@ -3,15 +3,17 @@
 //! No count takes memory before it was held against the protocol's limit and against the bytes that
 //! are there. As in Core, bytes after the last field of a message mean nothing: they are how the
 //! protocol grows. A message that ends early or passes a limit is an error, where Core drops some
-//! such messages and goes on.
+//! such messages and goes on. Addresses in networks that this program cannot reach are left out, as
+//! BIP-155 allows.
 
-use super::addresses::{read_addr, read_addrv2, write_addr, write_addrv2};
-use super::{Command, Inventory, InventoryKind, Message, Services, Version};
-use crate::utreexo::{self, UtreexoError};
+use super::{CommandName, Inventory, InventoryKind, Message, Services, VersionMessage};
+use crate::addresses::{Host, NodeAddress};
+use crate::utreexo;
 use apus_chain::{
     BlockHash, HEADER_SIZE, Header, KNOTS_CHAIN, ReadError, Reader, write_compact_size,
 };
 use std::borrow::Cow;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Greatest payload of a message, in bytes (Core `net.h`, `MAX_PROTOCOL_MESSAGE_LENGTH`).
 pub const PAYLOAD_BYTES_MAX: usize = 4_000_000;
@@ -38,29 +40,34 @@ const VERSION_ADDRESS_BYTES: usize = 26;
 
 /// A payload that the protocol does not allow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum MessageError {
+#[error("payload of `{command}`: {flaw}")]
+pub struct MessageError {
+    /// The message's name.
+    pub command: CommandName,
+    /// What is wrong.
+    pub flaw: PayloadFlaw,
+}
+
+/// What is wrong with a payload.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PayloadFlaw {
     /// It ends within a field, or a count in it is above its limit.
-    #[error("payload of `{command}`: {source}")]
-    Malformed {
-        /// The message's name.
-        command: &'static str,
-        /// What is wrong, and at which byte of the payload.
-        source: ReadError,
-    },
+    #[error(transparent)]
+    Malformed(#[from] ReadError),
     /// A header is said to be followed by transactions.
-    #[error("payload of `headers`: header {index} claims to have transactions")]
+    #[error("header {index} claims to have transactions")]
     HeaderWithTransactions {
         /// Place of the header in the message, from 0.
         index: usize,
     },
     /// A header is one of Bitcoin Knots' own proof of work.
-    #[error("payload of `headers`: header {index} is {KNOTS_CHAIN}")]
+    #[error("header {index} is {KNOTS_CHAIN}")]
     OfKnots {
         /// Place of the header in the message, from 0.
         index: usize,
     },
     /// An address whose length is not the one of its network (BIP-155).
-    #[error("payload of `addrv2`: {found} bytes of address in network {network}, not {needed}")]
+    #[error("{found} bytes of address in network {network}, not {needed}")]
     AddressLength {
         /// BIP-155's number of the network.
         network: u8,
@@ -69,37 +76,58 @@ pub enum MessageError {
         /// Bytes that an address of that network has.
         needed: usize,
     },
-    /// A message about proofs.
-    #[error(transparent)]
-    Utreexo(#[from] UtreexoError),
+    /// A leaf's script is of a kind that there is not.
+    #[error("leaf {index} has a script of kind {kind}; 4 is the greatest known")]
+    ScriptKind {
+        /// Place of the leaf in the message, from 0.
+        index: usize,
+        /// The kind.
+        kind: u8,
+    },
+    /// Not as many roots as the number of leaves has one bits.
+    #[error("{found} roots for {leaves} leaves, which have {needed}")]
+    RootCount {
+        /// Leaves that there have ever been.
+        leaves: u64,
+        /// Roots found.
+        found: u64,
+        /// Roots that so many leaves have.
+        needed: u32,
+    },
 }
 
 /// Reads the payload of a message. A block keeps the memory it came in.
 ///
 /// # Errors
 /// When the payload is not what the command's name promises.
-pub fn decode(command: Command, payload: Vec<u8>) -> Result<Message, MessageError> {
-    let reader = &mut Reader::new(&payload);
-    Ok(match command.name() {
-        Some("version") => Message::Version(malformed("version", read_version(reader))?),
-        Some("verack") => Message::Verack,
-        Some("sendaddrv2") => Message::SendAddrV2,
-        Some("wtxidrelay") => Message::WtxidRelay,
-        Some("sendheaders") => Message::SendHeaders,
+pub fn decode(command: CommandName, payload: Vec<u8>) -> Result<Message, MessageError> {
+    if command == CommandName::new("block") {
+        return Ok(Message::Block(payload));
+    }
+    read(command, &payload).map_err(|flaw| MessageError { command, flaw })
+}
+
+fn read(command: CommandName, payload: &[u8]) -> Result<Message, PayloadFlaw> {
+    let reader = &mut Reader::new(payload);
+    Ok(match command.name().unwrap_or_default() {
+        "version" => Message::Version(read_version(reader)?),
+        "verack" => Message::Verack,
+        "sendaddrv2" => Message::SendAddrV2,
+        "wtxidrelay" => Message::WtxidRelay,
+        "sendheaders" => Message::SendHeaders,
         // Before BIP-31 a ping had no number and wanted no answer.
-        Some("ping") if !payload.is_empty() => Message::Ping(malformed("ping", reader.u64())?),
-        Some("pong") => Message::Pong(malformed("pong", reader.u64())?),
-        Some("getaddr") => Message::GetAddr,
-        Some("addr") => Message::Addresses(malformed("addr", read_addr(reader))?),
-        Some("addrv2") => Message::Addresses(read_addrv2(reader)?),
-        Some("getheaders") => malformed("getheaders", read_getheaders(reader))?,
-        Some("headers") => Message::Headers(read_headers(reader)?),
-        Some("inv") => Message::Inv(malformed("inv", read_inventory(reader))?),
-        Some("getdata") => Message::GetData(malformed("getdata", read_inventory(reader))?),
-        Some("notfound") => Message::NotFound(malformed("notfound", read_inventory(reader))?),
-        Some("block") => Message::Block(payload),
-        name => match name.and_then(|name| utreexo::decode(name, &payload)) {
-            Some(message) => Message::Utreexo(message?),
+        "ping" if !payload.is_empty() => Message::Ping(reader.u64()?),
+        "pong" => Message::Pong(reader.u64()?),
+        "getaddr" => Message::GetAddr,
+        "addr" => Message::Addresses(read_addr(reader)?),
+        "addrv2" => Message::Addresses(read_addrv2(reader)?),
+        "getheaders" => read_getheaders(reader)?,
+        "headers" => Message::Headers(read_headers(reader)?),
+        "inv" => Message::Inv(read_inventory(reader)?),
+        "getdata" => Message::GetData(read_inventory(reader)?),
+        "notfound" => Message::NotFound(read_inventory(reader)?),
+        name => match utreexo::decode(name, reader)? {
+            Some(message) => Message::Utreexo(message),
             None => Message::Other(command.to_string()),
         },
     })
@@ -110,72 +138,52 @@ pub fn decode(command: Command, payload: Vec<u8>) -> Result<Message, MessageErro
 ///
 /// Limits are the caller's to keep: no peer takes a message that passes them.
 #[must_use]
-pub fn encode(message: &Message, addrv2: bool) -> (Command, Cow<'_, [u8]>) {
+pub fn encode(message: &Message, addrv2: bool) -> (CommandName, Cow<'_, [u8]>) {
     let mut out = Vec::new();
-    let name = match message {
-        Message::Block(block) => return (Command::new("block"), Cow::Borrowed(block)),
-        Message::Other(name) => name,
-        Message::Utreexo(message) => utreexo::encode(message, &mut out),
-        Message::Version(version) => {
-            write_version(version, &mut out);
-            "version"
+    match message {
+        Message::Block(block) => return (CommandName::new("block"), Cow::Borrowed(block)),
+        Message::Version(version) => write_version(version, &mut out),
+        Message::Ping(number) | Message::Pong(number) => out.extend(number.to_le_bytes()),
+        Message::Addresses(addresses) if addrv2 => write_addrv2(addresses, &mut out),
+        Message::Addresses(addresses) => write_addr(addresses, &mut out),
+        Message::GetHeaders { locator, stop } => write_getheaders(locator, *stop, &mut out),
+        Message::Headers(headers) => write_headers(headers, &mut out),
+        Message::Inv(inventory) | Message::GetData(inventory) | Message::NotFound(inventory) => {
+            write_inventory(inventory, &mut out);
         }
+        Message::Utreexo(message) => utreexo::encode(message, &mut out),
+        _ => {}
+    }
+    (CommandName::new(name(message, addrv2)), Cow::Owned(out))
+}
+
+fn name(message: &Message, addrv2: bool) -> &str {
+    match message {
+        Message::Version(_) => "version",
         Message::Verack => "verack",
         Message::SendAddrV2 => "sendaddrv2",
         Message::WtxidRelay => "wtxidrelay",
         Message::SendHeaders => "sendheaders",
-        Message::Ping(number) => {
-            out.extend(number.to_le_bytes());
-            "ping"
-        }
-        Message::Pong(number) => {
-            out.extend(number.to_le_bytes());
-            "pong"
-        }
+        Message::Ping(_) => "ping",
+        Message::Pong(_) => "pong",
         Message::GetAddr => "getaddr",
-        Message::Addresses(addresses) if addrv2 => {
-            write_addrv2(addresses, &mut out);
-            "addrv2"
-        }
-        Message::Addresses(addresses) => {
-            write_addr(addresses, &mut out);
-            "addr"
-        }
-        Message::GetHeaders { locator, stop } => {
-            write_getheaders(locator, *stop, &mut out);
-            "getheaders"
-        }
-        Message::Headers(headers) => {
-            write_headers(headers, &mut out);
-            "headers"
-        }
-        Message::Inv(inventory) => {
-            write_inventory(inventory, &mut out);
-            "inv"
-        }
-        Message::GetData(inventory) => {
-            write_inventory(inventory, &mut out);
-            "getdata"
-        }
-        Message::NotFound(inventory) => {
-            write_inventory(inventory, &mut out);
-            "notfound"
-        }
-    };
-    (Command::new(name), Cow::Owned(out))
-}
-
-pub(super) fn malformed<T>(
-    command: &'static str,
-    read: Result<T, ReadError>,
-) -> Result<T, MessageError> {
-    read.map_err(|source| MessageError::Malformed { command, source })
+        Message::Addresses(_) if addrv2 => "addrv2",
+        Message::Addresses(_) => "addr",
+        Message::GetHeaders { .. } => "getheaders",
+        Message::Headers(_) => "headers",
+        Message::Inv(_) => "inv",
+        Message::GetData(_) => "getdata",
+        Message::NotFound(_) => "notfound",
+        Message::Block(_) => "block",
+        Message::Utreexo(message) => message.name(),
+        Message::Other(name) => name,
+    }
 }
 
 /// Fields after the two addresses may be missing, from the end (Core `net_processing.cpp`,
 /// `ProcessMessage`, on `version`).
-fn read_version(reader: &mut Reader<'_>) -> Result<Version, ReadError> {
-    let mut version = Version {
+fn read_version(reader: &mut Reader<'_>) -> Result<VersionMessage, ReadError> {
+    let mut version = VersionMessage {
         protocol: reader.u32()?,
         services: Services(reader.u64()?),
         time: reader.u64()?.cast_signed(),
@@ -203,7 +211,7 @@ fn read_version(reader: &mut Reader<'_>) -> Result<Version, ReadError> {
 }
 
 /// Neither address is told: ours is not the peer's business, and it knows its own.
-fn write_version(version: &Version, out: &mut Vec<u8>) {
+fn write_version(version: &VersionMessage, out: &mut Vec<u8>) {
     out.extend(version.protocol.to_le_bytes());
     out.extend(version.services.0.to_le_bytes());
     out.extend(version.time.to_le_bytes());
@@ -238,19 +246,19 @@ fn write_getheaders(locator: &[BlockHash], stop: BlockHash, out: &mut Vec<u8>) {
     out.extend(stop.0);
 }
 
-fn read_headers(reader: &mut Reader<'_>) -> Result<Vec<[u8; HEADER_SIZE]>, MessageError> {
-    let count = malformed("headers", reader.compact_max(HEADERS_MAX as u64))? as usize;
+fn read_headers(reader: &mut Reader<'_>) -> Result<Vec<[u8; HEADER_SIZE]>, PayloadFlaw> {
+    let count = reader.compact_max(HEADERS_MAX as u64)? as usize;
     let mut headers = Vec::with_capacity(count.min(reader.remaining() / (HEADER_SIZE + 1)));
     for index in 0..count {
-        let header = *malformed("headers", reader.array())?;
+        let header = *reader.array()?;
         // A longer header goes on where the number of transactions is to be, which is 0.
         match reader.compact_u64() {
             Ok(0) => headers.push(header),
             _ if Header::parse(&header).is_extended() => {
-                return Err(MessageError::OfKnots { index });
+                return Err(PayloadFlaw::OfKnots { index });
             }
-            Ok(_) => return Err(MessageError::HeaderWithTransactions { index }),
-            Err(error) => return malformed("headers", Err(error)),
+            Ok(_) => return Err(PayloadFlaw::HeaderWithTransactions { index }),
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(headers)
@@ -293,4 +301,120 @@ fn write_inventory(inventory: &[Inventory], out: &mut Vec<u8>) {
         out.extend(kind.to_le_bytes());
         out.extend(entry.hash);
     }
+}
+
+/// Bytes of an entry of `addr`: time, services, IPv6 address, port.
+const ADDR_BYTES: usize = 30;
+/// Least bytes of an entry of `addrv2`: time, services, network, length, port.
+const ADDRV2_BYTES_LEAST: usize = 9;
+/// Greatest length of an address (BIP-155).
+const ADDRV2_BYTES_MAX: u64 = 512;
+
+/// Networks of BIP-155 that this program can reach.
+const IPV4: u8 = 1;
+const IPV6: u8 = 2;
+const TORV3: u8 = 4;
+
+/// Ranges of IPv6 that stand for something else in `addr`: Tor's old addresses (OnionCat), and what
+/// Core uses for itself (Core `netaddress.h`, `TORV2_IN_IPV6_PREFIX`, `INTERNAL_IN_IPV6_PREFIX`).
+const EMBEDDED: [[u8; 6]; 2] =
+    [[0xfd, 0x87, 0xd8, 0x7e, 0xeb, 0x43], [0xfd, 0x6b, 0x88, 0xc0, 0x87, 0x24]];
+
+/// The address that 16 bytes of `addr` stand for, if it can be reached.
+fn ip_of(bytes: [u8; 16]) -> Option<IpAddr> {
+    let embedded = EMBEDDED.iter().any(|prefix| bytes.starts_with(prefix));
+    (!embedded).then(|| Ipv6Addr::from(bytes).to_canonical())
+}
+
+fn read_addr(reader: &mut Reader<'_>) -> Result<Vec<NodeAddress>, ReadError> {
+    let count = reader.compact_max(ADDRESSES_MAX as u64)? as usize;
+    let mut addresses = Vec::with_capacity(count.min(reader.remaining() / ADDR_BYTES));
+    for _ in 0..count {
+        let time = reader.u32()?;
+        let services = Services(reader.u64()?);
+        let ip = ip_of(*reader.array()?);
+        let port = u16::from_be_bytes(*reader.array()?);
+        addresses.extend(ip.map(|ip| NodeAddress { host: Host::Ip(ip), port, services, time }));
+    }
+    Ok(addresses)
+}
+
+fn write_addr(addresses: &[NodeAddress], out: &mut Vec<u8>) {
+    debug_assert!(addresses.len() <= ADDRESSES_MAX, "{} addresses in a message", addresses.len());
+    let with_ip = |address: &NodeAddress| match address.host {
+        Host::Ip(ip) => Some(ip),
+        Host::TorV3(_) | Host::Name(_) => None,
+    };
+    let count = addresses.iter().filter_map(with_ip).count();
+    write_compact_size(out, count as u64);
+    for address in addresses {
+        let Some(ip) = with_ip(address) else { continue };
+        out.extend(address.time.to_le_bytes());
+        out.extend(address.services.0.to_le_bytes());
+        out.extend(match ip {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+            IpAddr::V6(ip) => ip.octets(),
+        });
+        out.extend(address.port.to_be_bytes());
+    }
+}
+
+fn read_addrv2(reader: &mut Reader<'_>) -> Result<Vec<NodeAddress>, PayloadFlaw> {
+    let count = reader.compact_max(ADDRESSES_MAX as u64)? as usize;
+    let mut addresses = Vec::with_capacity(count.min(reader.remaining() / ADDRV2_BYTES_LEAST));
+    for _ in 0..count {
+        addresses.extend(read_entry(reader)?);
+    }
+    Ok(addresses)
+}
+
+/// One entry; none if it is in a network that this program cannot reach.
+fn read_entry(reader: &mut Reader<'_>) -> Result<Option<NodeAddress>, PayloadFlaw> {
+    let (time, services) = (reader.u32()?, Services(reader.compact_u64()?));
+    let (network, len) = (reader.u8()?, reader.compact_max(ADDRV2_BYTES_MAX)?);
+    let bytes = reader.take(len as usize)?;
+    let port = u16::from_be_bytes(*reader.array()?);
+    let host = match network {
+        IPV4 => Some(Host::Ip(Ipv4Addr::from(sized(network, bytes)?).into())),
+        IPV6 => ipv6(sized(network, bytes)?).map(Host::Ip),
+        TORV3 => Some(Host::TorV3(sized(network, bytes)?)),
+        _ => None,
+    };
+    Ok(host.map(|host| NodeAddress { host, port, services, time }))
+}
+
+fn sized<const N: usize>(network: u8, bytes: &[u8]) -> Result<[u8; N], PayloadFlaw> {
+    let wrong = PayloadFlaw::AddressLength { network, found: bytes.len(), needed: N };
+    bytes.try_into().map_err(|_| wrong)
+}
+
+/// Under its own network an IPv6 address stands for nothing else; one that does is left out (Core
+/// `netaddress.h`, `UnserializeV2Stream`).
+fn ipv6(bytes: [u8; 16]) -> Option<IpAddr> {
+    ip_of(bytes).filter(IpAddr::is_ipv6)
+}
+
+fn write_addrv2(addresses: &[NodeAddress], out: &mut Vec<u8>) {
+    debug_assert!(addresses.len() <= ADDRESSES_MAX, "{} addresses in a message", addresses.len());
+    let expressible = |address: &&NodeAddress| !matches!(address.host, Host::Name(_));
+    write_compact_size(out, addresses.iter().filter(expressible).count() as u64);
+    for address in addresses.iter().filter(expressible) {
+        out.extend(address.time.to_le_bytes());
+        write_compact_size(out, address.services.0);
+        match &address.host {
+            Host::Ip(ip) => match ip.to_canonical() {
+                IpAddr::V4(ip) => write_host(IPV4, &ip.octets(), out),
+                IpAddr::V6(ip) => write_host(IPV6, &ip.octets(), out),
+            },
+            Host::TorV3(key) => write_host(TORV3, key, out),
+            Host::Name(_) => {}
+        }
+        out.extend(address.port.to_be_bytes());
+    }
+}
+
+fn write_host(network: u8, bytes: &[u8], out: &mut Vec<u8>) {
+    out.push(network);
+    write_compact_size(out, bytes.len() as u64);
+    out.extend(bytes);
 }

@@ -57,10 +57,10 @@ fn inventory() -> impl Strategy<Value = Vec<Inventory>> {
     vec((kind, any::<[u8; 32]>()).prop_map(|(kind, hash)| Inventory { kind, hash }), 0..40)
 }
 
-fn version() -> impl Strategy<Value = Version> {
+fn version() -> impl Strategy<Value = VersionMessage> {
     let numbers = (any::<u32>(), any::<u64>(), any::<i64>(), any::<u64>());
     (numbers, "[a-zA-Z0-9 .,;_/:?@()-]{0,256}", any::<i32>(), any::<bool>()).prop_map(
-        |((protocol, services, time, nonce), user_agent, start_height, relay)| Version {
+        |((protocol, services, time, nonce), user_agent, start_height, relay)| VersionMessage {
             protocol,
             services: Services(services),
             time,
@@ -103,7 +103,7 @@ fn either() -> impl Strategy<Value = (Message, bool)> {
 }
 
 /// A message as the crate `bitcoin` wants it: with the header of the plaintext transport.
-fn framed(command: Command, payload: &[u8]) -> Vec<u8> {
+fn framed(command: CommandName, payload: &[u8]) -> Vec<u8> {
     let mut bytes = bitcoin::p2p::Magic::REGTEST.to_bytes().to_vec();
     bytes.extend(command.to_bytes());
     bytes.extend((payload.len() as u32).to_le_bytes());
@@ -138,7 +138,7 @@ proptest! {
 
     #[test]
     fn noise_makes_no_panic(command in prop::sample::select(&COMMANDS), payload: Vec<u8>) {
-        let _ = decode(Command::new(command), payload);
+        let _ = decode(CommandName::new(command), payload);
     }
 
     #[test]
@@ -193,7 +193,7 @@ fn as_many_as_the_protocol_allows_and_no_more() {
         ("getheaders", &[0; 4], 101, &[0; 32], &[0; 32]),
     ];
     for (name, before, most, entry, after) in cases {
-        let command = Command::new(name);
+        let command = CommandName::new(name);
         decode(command, counted(before, most, entry, after)).unwrap();
         let error = decode(command, counted(before, most + 1, entry, after)).unwrap_err();
         assert!(error.to_string().contains("above the limit"), "{name}: {error}");
@@ -206,14 +206,14 @@ fn a_count_alone_is_an_error() {
         [("headers", 0, 2_000), ("inv", 0, 50_000), ("addr", 0, 1_000), ("getheaders", 4, 101)]
     {
         let payload = counted(&vec![0; before], count, b"", b"");
-        let error = decode(Command::new(name), payload).unwrap_err();
+        let error = decode(CommandName::new(name), payload).unwrap_err();
         assert!(error.to_string().contains("the data ends"), "{name}: {error}");
     }
 }
 
 #[test]
 fn version_may_end_after_each_of_its_later_fields() {
-    let full = Version {
+    let full = VersionMessage {
         protocol: 70_016,
         services: Services::NETWORK,
         time: -1,
@@ -224,8 +224,8 @@ fn version_may_end_after_each_of_its_later_fields() {
     };
     let message = Message::Version(full.clone());
     let payload = encode(&message, false).1;
-    let read = |len: usize| decode(Command::new("version"), payload[..len].to_vec());
-    let mut shorter = Version { relay: true, ..full };
+    let read = |len: usize| decode(CommandName::new("version"), payload[..len].to_vec());
+    let mut shorter = VersionMessage { relay: true, ..full };
     assert_eq!(read(payload.len() - 1), Ok(Message::Version(shorter.clone())));
     shorter.start_height = -1;
     assert_eq!(read(payload.len() - 5), Ok(Message::Version(shorter.clone())));
@@ -244,7 +244,7 @@ fn a_user_agent_is_short_and_harmless() {
         let mut payload = vec![0; 80];
         apus_chain::write_compact_size(&mut payload, user_agent.len() as u64);
         payload.extend(user_agent);
-        decode(Command::new("version"), payload)
+        decode(CommandName::new("version"), payload)
     };
     let Ok(Message::Version(version)) = read(b"/x:1/\x1b[2J\r\n\xff<b>") else { panic!() };
     assert_eq!(version.user_agent, "/x:1/2Jb");
@@ -256,8 +256,8 @@ fn a_user_agent_is_short_and_harmless() {
 fn headers_come_without_transactions() {
     let mut payload = counted(b"", 3, &[0; 81], b"");
     payload[1 + 2 * 81 - 1] = 1;
-    let error = decode(Command::new("headers"), payload);
-    assert_eq!(error, Err(MessageError::HeaderWithTransactions { index: 1 }));
+    let error = decode(CommandName::new("headers"), payload);
+    assert_eq!(error.unwrap_err().flaw, PayloadFlaw::HeaderWithTransactions { index: 1 });
 }
 
 /// They are longer, and bit 31 of their version is set.
@@ -265,22 +265,23 @@ fn headers_come_without_transactions() {
 fn headers_of_knots_are_called_what_they_are() {
     let mut header = [7; 164];
     header[..4].copy_from_slice(&0xa000_0000_u32.to_le_bytes());
-    let read =
-        |header: &[u8]| decode(Command::new("headers"), [&[1], header, &[0]].concat()).unwrap_err();
+    let read = |header: &[u8]| {
+        decode(CommandName::new("headers"), [&[1], header, &[0]].concat()).unwrap_err()
+    };
     for count in [1, 0xfd, 0xff] {
         header[80] = count;
         let error = read(&header);
-        assert_eq!(error, MessageError::OfKnots { index: 0 });
+        assert_eq!(error.flaw, PayloadFlaw::OfKnots { index: 0 });
         assert!(PeerError::from(error).to_string().contains("Bitcoin Knots"));
     }
     header[3] = 0x20;
-    assert_ne!(read(&header), MessageError::OfKnots { index: 0 });
+    assert_ne!(read(&header).flaw, PayloadFlaw::OfKnots { index: 0 });
 }
 
 fn addresses(command: &str, entries: &[&[u8]]) -> Result<Vec<NodeAddress>, MessageError> {
     let mut payload = vec![entries.len() as u8];
     payload.extend(entries.concat());
-    match decode(Command::new(command), payload)? {
+    match decode(CommandName::new(command), payload)? {
         Message::Addresses(addresses) => Ok(addresses),
         other => panic!("{other:?}"),
     }
@@ -313,7 +314,7 @@ fn addresses_out_of_reach_are_left_out() {
     }
     for (network, len) in [(1, 3), (1, 5), (2, 4), (4, 31), (4, 33)] {
         let error = addresses("addrv2", &[&entry(network, &vec![1; len])]).unwrap_err();
-        assert!(matches!(error, MessageError::AddressLength { .. }), "{error}");
+        assert!(matches!(error.flaw, PayloadFlaw::AddressLength { .. }), "{error}");
     }
     let old =
         |address: &[u8]| [&[1, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0], address, &[0x20, 0x8d]].concat();
@@ -336,13 +337,33 @@ fn what_a_form_cannot_hold_is_not_written() {
 #[test]
 fn unknown_messages_have_a_name_and_nothing_else() {
     for (command, name) in [
-        (Command::new("feefilter"), "feefilter"),
-        (Command::from_bytes(*b"block\0\0\0\0\0\0!"), "block\\x00\\x00\\x00\\x00\\x00\\x00!"),
-        (Command::NONE, ""),
+        (CommandName::new("feefilter"), "feefilter"),
+        (CommandName::from_bytes(*b"block\0\0\0\0\0\0!"), "block\\x00\\x00\\x00\\x00\\x00\\x00!"),
+        (CommandName::NONE, ""),
     ] {
         let expected = Message::Other(name.to_owned());
         assert_eq!(decode(command, vec![1, 2, 3]), Ok(expected));
     }
     // A ping without a number wants no answer (BIP-31).
-    assert_eq!(decode(Command::new("ping"), vec![]), Ok(Message::Other("ping".to_owned())));
+    assert_eq!(decode(CommandName::new("ping"), vec![]), Ok(Message::Other("ping".to_owned())));
+}
+
+#[test]
+fn names_are_printable_and_end_with_zeros() {
+    assert_eq!(CommandName::new("block").name(), Some("block"));
+    assert_eq!(CommandName::new("twelve bytes").name(), Some("twelve bytes"));
+    assert_eq!(CommandName::new("twelve bytes more").name(), Some("twelve bytes"));
+    assert_eq!(CommandName::NONE.name(), None);
+    assert_eq!(CommandName::from_bytes(*b"block\0\0\0\0\0\0x").name(), None);
+    assert_eq!(CommandName::from_bytes(*b"bl\x1bck\0\0\0\0\0\0\0").name(), None);
+    assert_eq!(CommandName::from_bytes(*b"bl\x7fck\0\0\0\0\0\0\0").name(), None);
+}
+
+proptest! {
+    #[test]
+    fn no_byte_of_a_name_reaches_a_terminal_raw(bytes: [u8; 12]) {
+        let shown = CommandName::from_bytes(bytes).to_string();
+        prop_assert!(shown.chars().all(|c| c.is_ascii_graphic() || c == ' '), "{:?}", shown);
+        prop_assert_eq!(CommandName::from_bytes(bytes).to_bytes(), bytes);
+    }
 }

@@ -3,13 +3,13 @@
 //! Which peer has such a block is not known. So peers are asked one after the other until it comes:
 //! a peer that says it has it not is passed over for [`AGAIN_MS`], and so is one that says nothing,
 //! as nodes do of blocks they never heard of. That it says nothing is seen by a ping sent right
-//! behind the request, which nodes answer after it. The wish stands from [`Network::want_block`]
+//! behind the request, which nodes answer after it. The wish stands from [`PeerNetwork::want_block`]
 //! until its holder drops it, however often it looks.
 
-use super::mailbox::{Mail, Mailbox};
+use super::blocks::{Mail, Mailbox};
 use super::peer::Outgoing;
-use super::state::State;
-use super::{Network, Next, Shared};
+use super::state::NetworkState;
+use super::{NetworkShared, NextBlock, PeerNetwork};
 use crate::PeerId;
 use crate::message::Message;
 use apus_chain::{BlockHash, Height, HeightRange};
@@ -83,7 +83,7 @@ impl Fences {
     }
 }
 
-impl State {
+impl NetworkState {
     /// Asks for a block whose header is known; none where it is not.
     fn wish(&mut self, hash: BlockHash, now: u64) -> Option<Arc<Mailbox>> {
         let tree = self.headers.tree();
@@ -211,7 +211,7 @@ impl State {
 
 /// A block that is asked for by its hash until this is dropped.
 pub struct WantBlock<'a> {
-    shared: &'a Shared,
+    shared: &'a NetworkShared,
     hash: BlockHash,
     mailbox: Arc<Mailbox>,
     /// Whether a copy was given that is not judged yet.
@@ -219,7 +219,7 @@ pub struct WantBlock<'a> {
     done: bool,
 }
 
-impl Network {
+impl PeerNetwork {
     /// Asks for a block that need not be on the chain, from any peer that has it. None where its
     /// header is not known.
     pub fn want_block(&self, hash: BlockHash) -> Option<WantBlock<'_>> {
@@ -232,16 +232,16 @@ impl Network {
 
 impl WantBlock<'_> {
     /// The block, for which it waits so long at most.
-    pub fn next(&mut self, patience: Duration) -> Next {
+    pub fn next(&mut self, patience: Duration) -> NextBlock {
         if self.done {
-            return Next::Done;
+            return NextBlock::Done;
         }
         match self.mailbox.take(patience) {
             Mail::Block(height, _, raw) => {
                 self.given = true;
-                Next::Block(height, raw)
+                NextBlock::Block(height, raw)
             }
-            Mail::Nothing => Next::Nothing,
+            Mail::Nothing => NextBlock::Nothing,
             Mail::Closed => self.shared.why_closed(),
         }
     }

@@ -1,19 +1,22 @@
 //! One peer: the thread that connects and reads, and the one that writes.
+//!
+//! A panic of a thread is a fault of this program. A caller must not wait for what that thread no longer
+//! does, so all of the network ends, and says why to every caller from then on ([`Guard`]).
 
-use super::guard::{Guard, WriterEnd};
-use super::state::Handle;
-use super::{Shared, serve};
+use super::state::{NetworkState, PeerHandle};
+use super::{NetworkError, NetworkShared, serve};
 use crate::PeerId;
 use crate::addresses::NodeAddress;
 use crate::message::{Inventory, Message, Services};
 use crate::transport::{
-    BlockBytes, Connection, Dial, MessageReader, MessageWriter, PeerError, accept, connect,
+    BlockBuffer, Closer, Connection, Dial, MessageReader, MessageWriter, PeerError, accept, connect,
 };
 use apus_chain::BlockHash;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread;
 use std::time::Duration;
 
 /// A peer that does not reach us within this time is none (Core `DEFAULT_CONNECT_TIMEOUT`: 5 s; Tor
@@ -51,7 +54,7 @@ impl Turns {
     /// Waits until the peer has taken the answers to its requests but for a few: nothing more is read
     /// from it before, so its requests are never many. A request that is read after the answering
     /// thread has ended would wait for good, so that is an error.
-    fn take(&self, shared: &Shared) -> Result<(), PeerError> {
+    fn take(&self, shared: &NetworkShared) -> Result<(), PeerError> {
         loop {
             if self.ended.load(Ordering::Relaxed) || shared.has_ended() {
                 return Err(PeerError::Closed);
@@ -86,7 +89,7 @@ pub(super) enum Origin {
 }
 
 /// Starts the threads of a peer. Where the system refuses, the peer is gone at once.
-pub(super) fn spawn(shared: &Arc<Shared>, id: PeerId, origin: Origin) {
+pub(super) fn spawn(shared: &Arc<NetworkShared>, id: PeerId, origin: Origin) {
     let of_thread = Arc::clone(shared);
     let spawned = std::thread::Builder::new()
         .name(format!("peer-{}", id.0))
@@ -98,7 +101,7 @@ pub(super) fn spawn(shared: &Arc<Shared>, id: PeerId, origin: Origin) {
 }
 
 /// A peer's life.
-fn live(shared: &Arc<Shared>, id: PeerId, origin: Origin) {
+fn live(shared: &Arc<NetworkShared>, id: PeerId, origin: Origin) {
     let _guard = Guard(shared);
     let ended = match dial(shared, origin) {
         Ok(connection) => talk(shared, id, connection),
@@ -111,7 +114,7 @@ fn live(shared: &Arc<Shared>, id: PeerId, origin: Origin) {
     shared.wake.notify_all();
 }
 
-fn dial(shared: &Shared, origin: Origin) -> Result<Connection, PeerError> {
+fn dial(shared: &NetworkShared, origin: Origin) -> Result<Connection, PeerError> {
     let options = &shared.options;
     let start_height = shared.lock().best().0;
     let services = Services::WITNESS.with(Services::P2P_V2).with(shared.offered());
@@ -134,7 +137,7 @@ fn dial(shared: &Shared, origin: Origin) -> Result<Connection, PeerError> {
 }
 
 /// From the end of the handshake to that of the connection.
-fn talk(shared: &Arc<Shared>, id: PeerId, connection: Connection) -> Result<(), PeerError> {
+fn talk(shared: &Arc<NetworkShared>, id: PeerId, connection: Connection) -> Result<(), PeerError> {
     let closer = connection.closer();
     let Connection { mut reader, writer, peer, .. } = connection;
     let (outgoing, orders) = sync_channel(QUEUE);
@@ -151,7 +154,7 @@ fn talk(shared: &Arc<Shared>, id: PeerId, connection: Connection) -> Result<(), 
     let (received, at_message) = (reader.bytes_received_counter(), Arc::<AtomicU64>::default());
     let of_reader = Arc::clone(&at_message);
     let of_state = Arc::clone(&turns);
-    let handle = Handle { outgoing, closer, received, at_message, turns: of_state, info: peer };
+    let handle = PeerHandle { outgoing, closer, received, at_message, turns: of_state, info: peer };
     shared.lock().connected(id, handle, shared.now())?;
     shared.changed.notify_all();
     shared.wake.notify_all();
@@ -160,7 +163,7 @@ fn talk(shared: &Arc<Shared>, id: PeerId, connection: Connection) -> Result<(), 
 }
 
 fn read(
-    shared: &Arc<Shared>,
+    shared: &Arc<NetworkShared>,
     id: PeerId,
     reader: &mut MessageReader,
     at_message: &AtomicU64,
@@ -202,20 +205,20 @@ fn read(
 }
 
 /// Hashes the block's header outside of the lock.
-fn block(shared: &Arc<Shared>, id: PeerId, raw: Vec<u8>) -> Result<(), PeerError> {
+fn block(shared: &Arc<NetworkShared>, id: PeerId, raw: Vec<u8>) -> Result<(), PeerError> {
     let Some(header) = raw.first_chunk::<{ apus_chain::HEADER_SIZE }>() else {
         return Err(PeerError::Protocol { what: "a block shorter than its header".to_owned() });
     };
     let hash = BlockHash(apus_hash::sha256d(header));
     let now = shared.now();
     let mut state = shared.lock();
-    state.block(id, hash, BlockBytes::new(raw, &shared.buffers), now);
+    state.block(id, hash, BlockBuffer::new(raw, &shared.buffers), now);
     state.act(now);
     Ok(())
 }
 
 fn write(
-    shared: &Shared,
+    shared: &NetworkShared,
     mut writer: MessageWriter,
     orders: &Receiver<Outgoing>,
     turns: &Turns,
@@ -239,7 +242,7 @@ fn write(
     Ok(())
 }
 
-impl Handle {
+impl PeerHandle {
     /// All bytes that came.
     pub(super) fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
@@ -254,5 +257,45 @@ impl Handle {
     pub(super) fn partial_bytes(&self) -> u64 {
         let whole = self.at_message.load(Ordering::Relaxed);
         self.received.load(Ordering::Relaxed).saturating_sub(whole)
+    }
+}
+
+/// Each thread of the network holds one, in front of all else.
+pub(super) struct Guard<'a>(pub(super) &'a NetworkShared);
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            return;
+        }
+        let thread = thread::current().name().unwrap_or("without a name").to_owned();
+        self.0.ended.store(true, Ordering::Relaxed);
+        self.0.lock().break_down(NetworkError::Panicked { thread });
+        self.0.wake.notify_all();
+        self.0.changed.notify_all();
+    }
+}
+
+/// However the thread that writes to a peer ends: the one that reads learns of it, even where it
+/// waits for answers.
+pub(super) struct WriterEnd {
+    pub(super) closer: Closer,
+    pub(super) turns: Arc<Turns>,
+}
+
+impl Drop for WriterEnd {
+    fn drop(&mut self) {
+        self.closer.close();
+        self.turns.end();
+    }
+}
+
+impl NetworkState {
+    /// Nothing will ever come any more.
+    fn break_down(&mut self, error: NetworkError) {
+        // The first reason is the one.
+        let error = self.broken.get_or_insert(error).clone();
+        self.fail(error);
+        self.end();
     }
 }

@@ -1,16 +1,14 @@
 //! What the network knows, under one lock.
 
+use super::blocks::Mailboxes;
 use super::by_hash::{Fences, Wishes};
-use super::invalid::InvalidBlocks;
-use super::liveness::Liveness;
-use super::mailbox::Mailboxes;
+use super::choice::{InvalidBlockHashes, RefusedHeaders};
 use super::peer::{Outgoing, Turns};
-use super::presence::Verdict;
-use super::raw_headers::RawHeaders;
-use super::refused::Refused;
+use super::presence::{Liveness, PeerVerdict};
+use super::serve::RawHeaders;
 use super::{NetworkError, NetworkOptions};
 use crate::PeerId;
-use crate::addresses::{AddressBook, NodeAddress, Reach};
+use crate::addresses::{AddressBook, AddressReach, NodeAddress};
 use crate::download::{self, Download, Limit};
 use crate::headers::{self, HeaderSync};
 use crate::message::{Inventory, InventoryKind, Message};
@@ -29,7 +27,7 @@ const ENOUGH_PEERS: usize = 4;
 const ATTEMPTS_MS: u64 = 8_000;
 
 /// A connected peer, as other threads see it.
-pub(super) struct Handle {
+pub(super) struct PeerHandle {
     pub(super) outgoing: SyncSender<Outgoing>,
     pub(super) closer: Closer,
     pub(super) received: Arc<AtomicU64>,
@@ -41,13 +39,13 @@ pub(super) struct Handle {
 }
 
 /// A peer, from the moment that either side dials.
-pub(super) struct Peer {
+pub(super) struct NetworkPeer {
     /// Its address; none where it connected to us.
     pub(super) address: Option<NodeAddress>,
     /// There once the handshake is done.
-    pub(super) handle: Option<Handle>,
+    pub(super) handle: Option<PeerHandle>,
     /// Why we hung up, if we did, and what that says about it.
-    pub(super) why: Option<(String, Verdict)>,
+    pub(super) why: Option<(String, PeerVerdict)>,
     pub(super) liveness: Liveness,
     pub(super) fences: Fences,
     /// When it last asked for blocks; before that, when it came.
@@ -56,11 +54,11 @@ pub(super) struct Peer {
     pub(super) clock_ahead: i64,
 }
 
-pub(super) struct State {
+pub(super) struct NetworkState {
     pub(super) headers: HeaderSync,
     pub(super) download: Download,
     pub(super) book: AddressBook,
-    pub(super) peers: HashMap<PeerId, Peer>,
+    pub(super) peers: HashMap<PeerId, NetworkPeer>,
     pub(super) next_peer: u32,
     pings: u64,
     /// The chain whose blocks are asked for.
@@ -76,7 +74,7 @@ pub(super) struct State {
     pub(super) mailboxes: Mailboxes,
     pub(super) wishes: Wishes,
     /// Blocks that proved invalid.
-    pub(super) invalid: InvalidBlocks,
+    pub(super) invalid: InvalidBlockHashes,
     /// For peers that ask for headers; none where no peer can connect to us.
     raw: Option<RawHeaders>,
     /// Headers that were not handed out yet.
@@ -90,7 +88,7 @@ pub(super) struct State {
     /// When something useful came last.
     pub(super) useful_at: u64,
     /// Headers of peers that were refused for what they are.
-    pub(super) refused: Refused,
+    pub(super) refused: RefusedHeaders,
     /// Why the last peer that went did.
     pub(super) last_lost: Option<String>,
     pub(super) failure: Option<NetworkError>,
@@ -105,7 +103,7 @@ pub(super) struct State {
     pub(super) ended: bool,
 }
 
-impl Peer {
+impl NetworkPeer {
     fn is_connected(&self) -> bool {
         self.handle.is_some()
     }
@@ -121,10 +119,10 @@ impl Peer {
     }
 }
 
-impl State {
+impl NetworkState {
     pub(super) fn new(options: &NetworkOptions, seed: u64) -> Self {
         let mut book = AddressBook::new(options.params.network, seed);
-        book.set_reach(Reach { onion: options.proxy.is_some(), ..Reach::default() });
+        book.set_reach(AddressReach { onion: options.proxy.is_some(), ..AddressReach::default() });
         // What does not read well is found again.
         let _ = book.restore(&options.addresses, super::unix_time());
         let mut headers = HeaderSync::new(&options.params, super::unix_time());
@@ -139,9 +137,9 @@ impl State {
             headers,
             raw,
             new: Vec::new(),
-            download: Download::new(download::Options {
+            download: Download::new(download::DownloadOptions {
                 bytes_max: options.bytes_max,
-                ..download::Options::default()
+                ..download::DownloadOptions::default()
             }),
             book,
             peers: HashMap::new(),
@@ -154,12 +152,12 @@ impl State {
             enough_peers: if options.connect.is_empty() { ENOUGH_PEERS } else { 1 },
             mailboxes: Mailboxes::default(),
             wishes: Wishes::default(),
-            invalid: InvalidBlocks::default(),
+            invalid: InvalidBlockHashes::default(),
             stuck_since: None,
             usefulness_at: 0,
             settling: false,
             useful_at: 0,
-            refused: Refused::default(),
+            refused: RefusedHeaders::default(),
             last_lost: None,
             failure: None,
             broken: None,
@@ -323,22 +321,22 @@ impl State {
     pub(super) fn act(&mut self, now: u64) {
         for action in self.headers.actions() {
             match action {
-                headers::Action::GetHeaders { peer, locator, stop } => {
+                headers::HeaderAction::GetHeaders { peer, locator, stop } => {
                     self.send(peer, Outgoing::Message(Message::GetHeaders { locator, stop }));
                 }
-                headers::Action::Disconnect { peer, why } => {
+                headers::HeaderAction::Disconnect { peer, why } => {
                     self.hang_up(peer, &why.to_string(), why.into());
                 }
             }
         }
         for action in self.download.tick(now) {
             match action {
-                download::Action::Request { peer, blocks } => {
+                download::DownloadAction::Request { peer, blocks } => {
                     let items = blocks.iter().map(|block| self.wanted(*block)).collect();
                     self.send(peer, Outgoing::Message(Message::GetData(items)));
                     self.fence(peer, &blocks);
                 }
-                download::Action::Disconnect { peer, why } => {
+                download::DownloadAction::Disconnect { peer, why } => {
                     self.hang_up(peer, &why.to_string(), why.into());
                 }
             }

@@ -38,8 +38,8 @@ fn options(peers: &[&FakePeer]) -> NetworkOptions {
 }
 
 /// A network that knows all headers of its peers, so many of them connected.
-fn settled(peers: &[&FakePeer]) -> Network {
-    let network = Network::start(options(peers)).unwrap();
+fn settled(peers: &[&FakePeer]) -> PeerNetwork {
+    let network = PeerNetwork::start(options(peers)).unwrap();
     until("headers", || network.has_headers().unwrap());
     until("all peers", || network.status().peers.len() == peers.len());
     network
@@ -72,7 +72,7 @@ fn a_wish_asks_each_peer_once_until_one_has_the_block() {
         until("all to be asked", || without.iter().all(|peer| asked(peer) > 0));
         until("all to answer", || network.status().peers.iter().all(|peer| peer.in_flight == 0));
         for _ in 0..20 {
-            assert!(matches!(wanted.next(Duration::from_millis(100)), Next::Nothing));
+            assert!(matches!(wanted.next(Duration::from_millis(100)), NextBlock::Nothing));
         }
         let peers = network.status().peers;
         drop(wanted);
@@ -93,7 +93,7 @@ fn a_wish_stands_until_a_copy_is_good() {
     let mut wanted = network.want_block(hash_of(&chain[20])).unwrap();
     let mut copies = 0;
     until("copies", || match wanted.next(Duration::from_millis(100)) {
-        Next::Block(20, raw) => {
+        NextBlock::Block(20, raw) => {
             assert_ne!(*raw, serialize(&chain[20])[..]);
             wanted.damaged();
             copies += 1;
@@ -111,11 +111,11 @@ fn a_wish_stands_until_a_copy_is_good() {
     let mut second = network.want_block(hash_of(&chain[5])).unwrap();
     let come = |wanted: &mut WantBlock<'_>| {
         until("the block", || match wanted.next(Duration::from_millis(100)) {
-            Next::Block(5, raw) => *raw == serialize(&chain[5])[..],
+            NextBlock::Block(5, raw) => *raw == serialize(&chain[5])[..],
             _ => false,
         });
         wanted.accepted();
-        assert!(matches!(wanted.next(PATIENCE), Next::Done));
+        assert!(matches!(wanted.next(PATIENCE), NextBlock::Done));
     };
     come(&mut first);
     drop(first);
@@ -135,15 +135,15 @@ fn a_block_that_is_wanted_by_height_too_comes_to_both() {
     let (mut heights, mut wished) = (Vec::new(), 0);
     until("both", || {
         match range.next(Duration::from_millis(100)) {
-            Next::Block(height, raw) => {
+            NextBlock::Block(height, raw) => {
                 assert_eq!(*raw, serialize(&chain[height as usize])[..]);
                 heights.push(height);
                 range.accepted();
             }
-            Next::Done if wished > 0 => return true,
+            NextBlock::Done if wished > 0 => return true,
             _ => {}
         }
-        if let Next::Block(height, _) = wish.next(Duration::ZERO) {
+        if let NextBlock::Block(height, _) = wish.next(Duration::ZERO) {
             assert_eq!(height, 9);
             wish.accepted();
             wished += 1;
@@ -167,17 +167,17 @@ fn with_book(peers: &[&FakePeer]) -> NetworkOptions {
 }
 
 /// A network that found a peer by itself, and is to get the blocks of its chain.
-fn found(peer: &FakePeer) -> Network {
-    let network = Network::start(with_book(&[peer])).unwrap();
+fn found(peer: &FakePeer) -> PeerNetwork {
+    let network = PeerNetwork::start(with_book(&[peer])).unwrap();
     until("headers", || network.has_headers().unwrap());
     network.set_chain(Arc::new(network.best_chain()));
     network
 }
 
 /// Asks for some blocks; one of them was given, and is to be judged.
-fn first_block(network: &Network) -> Want<'_> {
+fn first_block(network: &PeerNetwork) -> WantRange<'_> {
     let mut range = network.want(HeightRange::new(1, 5));
-    until("a block", || matches!(range.next(Duration::from_millis(100)), Next::Block(..)));
+    until("a block", || matches!(range.next(Duration::from_millis(100)), NextBlock::Block(..)));
     range
 }
 
@@ -229,7 +229,7 @@ fn a_block_that_is_not_wanted_leaves_the_others_to_come() {
     let mut range = network.want(HeightRange::new(1, 3));
     let useful_at = network.shared.lock().useful_at;
     until("time to go by", || network.shared.now() > useful_at);
-    let block = || matches!(range.next(Duration::from_millis(100)), Next::Block(..));
+    let block = || matches!(range.next(Duration::from_millis(100)), NextBlock::Block(..));
     until("a block", block);
     range.returned();
     {
@@ -237,7 +237,9 @@ fn a_block_that_is_not_wanted_leaves_the_others_to_come() {
         assert_eq!(state.useful_at, useful_at);
         assert!(!state.peers.values().any(|peer| peer.is_leaving()));
     }
-    until("the other block", || matches!(range.next(Duration::from_millis(100)), Next::Block(..)));
+    until("the other block", || {
+        matches!(range.next(Duration::from_millis(100)), NextBlock::Block(..))
+    });
     range.accepted();
     assert_eq!(range.left, 1, "it was not taken");
     assert_eq!(network.shared.lock().download.status(0).unconsumed, 0);
@@ -251,7 +253,7 @@ fn a_block_that_was_not_judged_is_neither_good_nor_bad() {
     network.set_chain(Arc::new(network.best_chain()));
     let mut range = network.want(HeightRange::new(1, 2));
     let useful_at = network.shared.lock().useful_at;
-    until("a block", || matches!(range.next(Duration::from_millis(100)), Next::Block(..)));
+    until("a block", || matches!(range.next(Duration::from_millis(100)), NextBlock::Block(..)));
     // The clock shows another time.
     until("time to go by", || network.shared.now() > useful_at);
     drop(range);
@@ -318,7 +320,7 @@ impl BlockProvider for HeldBack {
 }
 
 /// A connection to a network that listens.
-fn connected(network: &Network) -> Connection {
+fn connected(network: &PeerNetwork) -> Connection {
     let address = NodeAddress::from(network.listening().unwrap());
     let mut connection = None;
     until("a connection", || {
@@ -334,7 +336,7 @@ fn a_peer_that_asks_for_much_and_leaves_keeps_no_place() {
     let listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
     let of_network: Arc<dyn BlockProvider> = Arc::clone(&blocks) as _;
     let network =
-        Network::start(NetworkOptions { listen, blocks: Some(of_network), ..options(&[]) });
+        PeerNetwork::start(NetworkOptions { listen, blocks: Some(of_network), ..options(&[]) });
     let network = network.unwrap();
     network.serve(Arc::new(network.best_chain()));
     let mut connection = connected(&network);
@@ -351,7 +353,7 @@ fn a_peer_that_asks_for_much_and_leaves_keeps_no_place() {
 #[test]
 fn a_peer_that_asks_for_nothing_makes_room_for_others() {
     let listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
-    let network = Network::start(NetworkOptions { listen, ..options(&[]) }).unwrap();
+    let network = PeerNetwork::start(NetworkOptions { listen, ..options(&[]) }).unwrap();
     let address = NodeAddress::from(network.listening().unwrap());
     assert!(connect(&address, &dial(9)).is_err(), "there is nothing to be had yet");
     network.serve(Arc::new(network.best_chain()));
@@ -365,8 +367,9 @@ fn a_peer_that_asks_for_nothing_makes_room_for_others() {
     state.was_asked(ids[0], later - 30_000);
     state.was_asked(ids[1], later - 65_000);
     assert!(state.new_inbound(3, later).is_some());
-    let leaving =
-        |state: &State| ids.iter().map(|id| state.peers[id].is_leaving()).collect::<Vec<_>>();
+    let leaving = |state: &NetworkState| {
+        ids.iter().map(|id| state.peers[id].is_leaving()).collect::<Vec<_>>()
+    };
     assert_eq!(leaving(&state), [false, false, true]);
     assert!(state.new_inbound(3, later).is_some());
     assert_eq!(leaving(&state), [false, true, true]);
@@ -376,7 +379,7 @@ fn a_peer_that_asks_for_nothing_makes_room_for_others() {
 #[test]
 fn where_no_address_is_known_the_error_says_what_to_do() {
     let patience = Duration::from_secs(1);
-    let network = Network::start(NetworkOptions { patience, ..with_book(&[]) }).unwrap();
+    let network = PeerNetwork::start(NetworkOptions { patience, ..with_book(&[]) }).unwrap();
     let mut error = None;
     until("the error", || {
         error = network.has_headers().err();
@@ -392,7 +395,7 @@ fn where_no_address_is_known_the_error_says_what_to_do() {
 fn addresses_are_for_the_next_run() {
     let chain = chain(20);
     let peer = FakePeer::start(&chain, &[Behaviour::Honest]);
-    let network = Network::start(with_book(&[&peer])).unwrap();
+    let network = PeerNetwork::start(with_book(&[&peer])).unwrap();
     until("the peer", || network.status().peers.len() == 1);
     let text = String::from_utf8(network.addresses().unwrap()).unwrap();
     let (_, line) = text.trim_end().split_once('\n').unwrap();
@@ -417,7 +420,7 @@ fn the_best_chain_without_a_block_is_a_peers() {
     let peers: Vec<FakePeer> =
         chains.iter().map(|chain| FakePeer::start(chain, &[Behaviour::Honest])).collect();
     let network = settled(&peers.iter().collect::<Vec<_>>());
-    let told = |network: &Network| {
+    let told = |network: &PeerNetwork| {
         let state = network.shared.lock();
         state.peers.keys().all(|id| state.headers.has_told_all(*id))
     };

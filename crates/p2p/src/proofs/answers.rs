@@ -1,13 +1,10 @@
-//! [`Answers`]: what peers say to a list of questions, in its order, whatever becomes of connections.
+//! [`ProofAnswers`]: what peers say to a list of questions, in its order, whatever becomes of connections.
 
-use super::error::of_block;
-use super::link::Link;
-use super::parts::Parts;
-use super::window::{Request, Window, Wrong};
-use super::{ProofPeerError, ProofPeers, Question};
+use super::window::{OpenQuestion, ProofParts, QuestionWindow, Wrong};
+use super::{BridgeLink, ProofPeerError, ProofPeers, Question, of_block};
 use crate::message::Message;
-use crate::peer_error::PeerError;
-use crate::utreexo::{Proof, ProofRequest, Roots, UtreexoMessage};
+use crate::transport::PeerError;
+use crate::utreexo::{PeerProof, PeerRoots, ProofRequest, UtreexoMessage};
 use apus_chain::KnownBlock;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -22,10 +19,10 @@ const SILENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// See the module.
-pub struct Answers<'q> {
+pub struct ProofAnswers<'q> {
     peers: &'q ProofPeers<'q>,
-    window: Window<'q>,
-    link: Option<Link>,
+    window: QuestionWindow<'q>,
+    link: Option<BridgeLink>,
     /// Peers that cannot answer these questions.
     ruled_out: Vec<bool>,
     /// Those that answered some.
@@ -42,23 +39,23 @@ enum Attempt {
     TooLong(KnownBlock),
 }
 
-impl<'q> Answers<'q> {
+impl<'q> ProofAnswers<'q> {
     pub(super) fn new(
         peers: &'q ProofPeers<'q>,
         questions: Box<dyn Iterator<Item = Question> + Send + 'q>,
     ) -> Self {
         let requests = questions.map(|question| match question {
             Question::Roots(block) => {
-                Request { block, message: UtreexoMessage::GetRoots(block.hash) }
+                OpenQuestion { block, message: UtreexoMessage::GetRoots(block.hash) }
             }
             Question::Proof(block) => {
                 let message = UtreexoMessage::GetProof(ProofRequest::whole(block.hash));
-                Request { block, message }
+                OpenQuestion { block, message }
             }
         });
         Self {
             peers,
-            window: Window::new(Box::new(requests)),
+            window: QuestionWindow::new(Box::new(requests)),
             link: None,
             ruled_out: vec![false; peers.addresses.len()],
             told_by: Vec::new(),
@@ -71,7 +68,7 @@ impl<'q> Answers<'q> {
     ///
     /// # Errors
     /// When no peer gives it.
-    pub fn roots(&mut self, block: &KnownBlock) -> Result<Roots, ProofPeerError> {
+    pub fn roots(&mut self, block: &KnownBlock) -> Result<PeerRoots, ProofPeerError> {
         self.expect("roots", block)?;
         match self.next()? {
             Attempt::Answer(UtreexoMessage::Roots(roots)) => Ok(roots),
@@ -84,7 +81,7 @@ impl<'q> Answers<'q> {
     ///
     /// # Errors
     /// When no peer gives it.
-    pub fn proof(&mut self, block: &KnownBlock) -> Result<Proof, ProofPeerError> {
+    pub fn proof(&mut self, block: &KnownBlock) -> Result<PeerProof, ProofPeerError> {
         self.expect("proof", block)?;
         match self.next()? {
             Attempt::Answer(UtreexoMessage::Proof(proof)) => Ok(proof),
@@ -107,12 +104,12 @@ impl<'q> Answers<'q> {
     }
 
     /// Asks for one part after the other.
-    fn in_parts(&mut self, block: KnownBlock) -> Result<Proof, ProofPeerError> {
+    fn in_parts(&mut self, block: KnownBlock) -> Result<PeerProof, ProofPeerError> {
         self.window.skip_first();
-        let mut parts = Parts::new(block.hash);
+        let mut parts = ProofParts::new(block.hash);
         while let Some(request) = parts.request() {
             let message = UtreexoMessage::GetProof(request);
-            self.window.insert_first(Request { block, message });
+            self.window.insert_first(OpenQuestion { block, message });
             let answer = self.next()?;
             let peer = self.told_by();
             let taken = match answer {
@@ -152,7 +149,7 @@ impl<'q> Answers<'q> {
                 Ok(Attempt::Answer(answer))
             }
             // It is the next message that is too long, so all before it were answered.
-            Err(Ended::Line(PeerError::TooLong { .. })) if self.asks_for_whole_proof() => {
+            Err(LinkEnd::Line(PeerError::TooLong { .. })) if self.asks_for_whole_proof() => {
                 self.window.lost();
                 self.window
                     .first()
@@ -173,36 +170,36 @@ impl<'q> Answers<'q> {
     }
 
     /// The connection at hand, one that waits, or a new one.
-    fn link(&mut self) -> Result<Link, (usize, ProofPeerError)> {
+    fn link(&mut self) -> Result<BridgeLink, (usize, ProofPeerError)> {
         if let Some(link) = self.link.take().or_else(|| self.peers.take(&self.ruled_out)) {
             return Ok(link);
         }
         // Where all are ruled out no attempt is made.
         let peer = self.peers.next(&self.ruled_out).unwrap_or_default();
-        let opened = Link::open(peer, &self.peers.addresses[peer], &self.peers.dial);
+        let opened = BridgeLink::open(peer, &self.peers.addresses[peer], &self.peers.dial);
         opened.map_err(|error| (peer, error))
     }
 
     /// Asks as far ahead as there is room, and waits for the answer to the first question.
-    fn wait(&mut self, link: &mut Link) -> Result<UtreexoMessage, Ended> {
+    fn wait(&mut self, link: &mut BridgeLink) -> Result<UtreexoMessage, LinkEnd> {
         let silence = SILENCE.min(self.peers.patience);
         let (mut heard, mut heard_at) = (link.received(), Instant::now());
         loop {
             self.send(link)?;
             if self.peers.is_interrupted() {
-                return Err(Ended::Interrupted);
+                return Err(LinkEnd::Interrupted);
             }
-            if let Some((message, bytes)) = link.receive().map_err(Ended::Line)? {
+            if let Some((message, bytes)) = link.receive().map_err(LinkEnd::Line)? {
                 match message {
                     Message::Utreexo(answer) => {
                         let is_first = self.window.answered(&answer, bytes);
-                        if is_first.map_err(Ended::Wrong)? {
+                        if is_first.map_err(LinkEnd::Wrong)? {
                             return Ok(answer);
                         }
                     }
-                    Message::Pong(nonce) => self.window.pong(nonce).map_err(Ended::Wrong)?,
+                    Message::Pong(nonce) => self.window.pong(nonce).map_err(LinkEnd::Wrong)?,
                     Message::Ping(nonce) => {
-                        link.send(&Message::Pong(nonce)).map_err(Ended::Line)?;
+                        link.send(&Message::Pong(nonce)).map_err(LinkEnd::Line)?;
                     }
                     _ => {}
                 }
@@ -210,7 +207,7 @@ impl<'q> Answers<'q> {
             if link.received() != heard {
                 (heard, heard_at) = (link.received(), Instant::now());
             }
-            let late = |during, after| Err(Ended::Line(PeerError::Timeout { during, after }));
+            let late = |during, after| Err(LinkEnd::Line(PeerError::Timeout { during, after }));
             if heard_at.elapsed() >= silence {
                 return late("the peer's silence", silence);
             }
@@ -220,13 +217,13 @@ impl<'q> Answers<'q> {
         }
     }
 
-    fn send(&mut self, link: &mut Link) -> Result<(), Ended> {
+    fn send(&mut self, link: &mut BridgeLink) -> Result<(), LinkEnd> {
         while let Some(request) = self.window.next_to_send() {
             let message = Message::Utreexo(request.message.clone());
-            link.send(&message).map_err(Ended::Line)?;
+            link.send(&message).map_err(LinkEnd::Line)?;
         }
         if self.window.is_ping_due() {
-            let nonce = link.ping().map_err(Ended::Line)?;
+            let nonce = link.ping().map_err(LinkEnd::Line)?;
             self.window.pinged(nonce);
         }
         Ok(())
@@ -272,7 +269,7 @@ impl<'q> Answers<'q> {
     }
 }
 
-impl Drop for Answers<'_> {
+impl Drop for ProofAnswers<'_> {
     /// A connection on which nothing is owed is of use to the next.
     fn drop(&mut self) {
         if let Some(link) = self.link.take().filter(|_| self.window.is_quiet()) {
@@ -282,19 +279,19 @@ impl Drop for Answers<'_> {
 }
 
 /// Why a connection is of no use any more.
-enum Ended {
+enum LinkEnd {
     Line(PeerError),
     Wrong(Wrong),
     Interrupted,
 }
 
-impl Ended {
+impl LinkEnd {
     fn by(self, peer: String) -> ProofPeerError {
         match self {
             Self::Line(error) => ProofPeerError::of(peer, error),
             Self::Interrupted => ProofPeerError::Interrupted,
-            Self::Wrong(Wrong::Unanswered(Request { block, message })) => {
-                let what = Request { block, message }.what();
+            Self::Wrong(Wrong::Unanswered(OpenQuestion { block, message })) => {
+                let what = OpenQuestion { block, message }.what();
                 ProofPeerError::Unanswered { peer, what, block }
             }
             Self::Wrong(Wrong::NotAsked(request, found)) => {

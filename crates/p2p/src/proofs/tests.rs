@@ -1,9 +1,10 @@
 //! What decides, driven by a model of a peer: which answers count, which are missed, and how parts make a proof.
 //! Sockets and the real program are in the tests of `apus`.
 
-use super::parts::Parts;
-use super::window::{Request, Window, Wrong};
-use crate::utreexo::{Leaf, LeafScript, Proof, ProofRequest, Roots, UtreexoMessage};
+use super::window::{OpenQuestion, ProofParts, QuestionWindow, Wrong};
+use crate::utreexo::{
+    PeerLeaf, PeerLeafScript, PeerProof, PeerRoots, ProofRequest, UtreexoMessage,
+};
 use apus_chain::{BlockHash, KnownBlock};
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -14,36 +15,41 @@ fn block(height: u32) -> KnownBlock {
     KnownBlock { height, hash: BlockHash(hash) }
 }
 
-fn proof_of(height: u32) -> Request {
+fn proof_of(height: u32) -> OpenQuestion {
     let block = block(height);
-    Request { block, message: UtreexoMessage::GetProof(ProofRequest::whole(block.hash)) }
+    OpenQuestion { block, message: UtreexoMessage::GetProof(ProofRequest::whole(block.hash)) }
 }
 
-fn roots_of(height: u32) -> Request {
+fn roots_of(height: u32) -> OpenQuestion {
     let block = block(height);
-    Request { block, message: UtreexoMessage::GetRoots(block.hash) }
+    OpenQuestion { block, message: UtreexoMessage::GetRoots(block.hash) }
 }
 
 /// The answer of a peer that has little to say.
-fn answer(request: &Request) -> UtreexoMessage {
+fn answer(request: &OpenQuestion) -> UtreexoMessage {
     let block = request.block.hash;
     match request.message {
         UtreexoMessage::GetRoots(_) => {
             let (leaves, target) = (0, u64::from(request.block.height));
-            UtreexoMessage::Roots(Roots { block, leaves, roots: vec![], target, proof: vec![] })
+            UtreexoMessage::Roots(PeerRoots { block, leaves, roots: vec![], target, proof: vec![] })
         }
-        _ => {
-            UtreexoMessage::Proof(Proof { block, hashes: vec![], targets: vec![], leaves: vec![] })
-        }
+        _ => UtreexoMessage::Proof(PeerProof {
+            block,
+            hashes: vec![],
+            targets: vec![],
+            leaves: vec![],
+        }),
     }
 }
 
-fn window(requests: impl Iterator<Item = Request> + Send + 'static) -> Window<'static> {
-    Window::new(Box::new(requests))
+fn window(
+    requests: impl Iterator<Item = OpenQuestion> + Send + 'static,
+) -> QuestionWindow<'static> {
+    QuestionWindow::new(Box::new(requests))
 }
 
 /// All that there is room to send.
-fn sent(window: &mut Window<'_>) -> Vec<Request> {
+fn sent(window: &mut QuestionWindow<'_>) -> Vec<OpenQuestion> {
     std::iter::from_fn(|| window.next_to_send().cloned()).collect()
 }
 
@@ -57,7 +63,7 @@ fn as_many_are_under_way_as_their_bytes_allow() {
         assert_eq!(window.answered(&answer(&proof_of(height)), 1000), Ok(true));
         sent(&mut window);
     }
-    let open = |window: &mut Window<'_>| {
+    let open = |window: &mut QuestionWindow<'_>| {
         sent(window);
         window.lost();
         let mut open = 0;
@@ -149,7 +155,7 @@ fn parts_go_before_all_others_one_at_a_time() {
     window.skip_first();
     for _ in 0..3 {
         let targets = UtreexoMessage::GetProof(ProofRequest::targets(block(1).hash));
-        let part = Request { block: block(1), message: targets };
+        let part = OpenQuestion { block: block(1), message: targets };
         window.insert_first(part.clone());
         assert_eq!(sent(&mut window), std::slice::from_ref(&part));
         assert_eq!(window.answered(&answer(&part), 9), Ok(true));
@@ -217,7 +223,7 @@ proptest! {
         hashes in prop_oneof![Just(0usize), 1usize..3, 124_990usize..125_010, 249_980usize..250_010],
     ) {
         let whole = whole(leaves, hashes);
-        let mut parts = Parts::new(whole.block);
+        let mut parts = ProofParts::new(whole.block);
         let mut requests = 0;
         while let Some(request) = parts.request() {
             let part = part(&whole, &request);
@@ -232,10 +238,11 @@ proptest! {
     }
 }
 
-fn whole(leaves: usize, hashes: usize) -> Proof {
-    let script = LeafScript::Other(vec![0x6a; 10_000]);
-    let leaf = |place: usize| Leaf { header_code: place as u32, amount: 1, script: script.clone() };
-    Proof {
+fn whole(leaves: usize, hashes: usize) -> PeerProof {
+    let script = PeerLeafScript::Other(vec![0x6a; 10_000]);
+    let leaf =
+        |place: usize| PeerLeaf { header_code: place as u32, amount: 1, script: script.clone() };
+    PeerProof {
         block: block(1).hash,
         hashes: (0..hashes).map(|place| [place as u8; 32]).collect(),
         targets: (0..leaves as u64).collect(),
@@ -244,12 +251,12 @@ fn whole(leaves: usize, hashes: usize) -> Proof {
 }
 
 /// What a peer answers to a request for parts, as utreexod 0.6.0 does.
-fn part(whole: &Proof, request: &ProofRequest) -> Proof {
+fn part(whole: &PeerProof, request: &ProofRequest) -> PeerProof {
     assert!(!request.all_hashes && !request.all_leaves, "those do something else");
     let targets = if request.targets { whole.targets.clone() } else { vec![] };
     let hashes = (0..whole.hashes.len()).filter(|place| request.hashes.has(*place));
     let leaves = (0..whole.leaves.len()).filter(|place| request.leaves.has(*place));
-    Proof {
+    PeerProof {
         block: whole.block,
         hashes: hashes.map(|place| whole.hashes[place]).collect(),
         targets,
@@ -260,17 +267,17 @@ fn part(whole: &Proof, request: &ProofRequest) -> Proof {
 #[test]
 fn parts_that_were_not_asked_for_are_told() {
     let whole = whole(500, 3);
-    let told = |parts: &mut Parts, part: Proof, said: &str| {
+    let told = |parts: &mut ProofParts, part: PeerProof, said: &str| {
         let text = parts.take(part).unwrap_err();
         assert!(text.contains(said), "{text}");
     };
-    let mut parts = Parts::new(whole.block);
+    let mut parts = ProofParts::new(whole.block);
     told(
         &mut parts,
         whole.clone(),
         "500 targets, 3 hashes and 500 leaves came, and what was asked for is targets alone",
     );
-    let next = |parts: &mut Parts| {
+    let next = |parts: &mut ProofParts| {
         let request = parts.request().unwrap();
         assert_eq!(parts.take(part(&whole, &request)), Ok(()));
     };

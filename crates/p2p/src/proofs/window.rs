@@ -1,11 +1,18 @@
-//! [`Window`]: which questions are under way, in which order, and which of them a peer leaves out.
+//! [`QuestionWindow`]: which questions are under way, in which order, and which of them a peer leaves out.
 //!
 //! No socket, no clock: it is told what came, and says what to send. A peer answers in the order in which it is asked
 //! (`docs/formats/utreexo-wire.md`), so an answer belongs to the first question that is open. It says nothing at all
 //! where it has no answer; so a ping goes behind the questions, and a pong that comes before the answer says that
 //! there will be none.
+//!
+//! A proof that is too long for one message comes in [`ProofParts`]. utreexod sends messages of up to 32 MiB, and no message
+//! is taken here that is longer than Bitcoin Core's. Targets come first: there are as many leaves. How many hashes
+//! there are no message says; so they are asked for some at a time, until fewer come than were asked for.
 
-use crate::utreexo::UtreexoMessage;
+use crate::message::PAYLOAD_BYTES_MAX;
+use crate::utreexo::{
+    HASHES_MAX, LEAF_BYTES_MAX, PeerProof, ProofRequest, UtreexoMessage, WantedPlaces,
+};
 use apus_chain::{BlockHash, KnownBlock};
 use std::collections::VecDeque;
 
@@ -19,12 +26,12 @@ const BYTES_EXPECTED: u64 = 512 << 10;
 
 /// A request for a block, or for a part of what is told of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Request {
+pub(super) struct OpenQuestion {
     pub(super) block: KnownBlock,
     pub(super) message: UtreexoMessage,
 }
 
-impl Request {
+impl OpenQuestion {
     /// What it asks for.
     pub(super) const fn what(&self) -> &'static str {
         match self.message {
@@ -51,18 +58,18 @@ impl Request {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Wrong {
     /// It leaves the first open question out.
-    Unanswered(Request),
+    Unanswered(OpenQuestion),
     /// It answers what is not asked, and this is the first open question.
-    NotAsked(Request, BlockHash),
+    NotAsked(OpenQuestion, BlockHash),
 }
 
 /// See the module.
-pub(super) struct Window<'q> {
+pub(super) struct QuestionWindow<'q> {
     /// Those that were not sent yet.
-    ahead: Box<dyn Iterator<Item = Request> + Send + 'q>,
+    ahead: Box<dyn Iterator<Item = OpenQuestion> + Send + 'q>,
     /// Those that are to be sent before: again, or out of turn.
-    again: VecDeque<Request>,
-    open: VecDeque<Request>,
+    again: VecDeque<OpenQuestion>,
+    open: VecDeque<OpenQuestion>,
     /// How many were answered or given up, since the connection began.
     closed: u64,
     /// The ping under way: its number, and how many questions were sent before it.
@@ -73,15 +80,15 @@ pub(super) struct Window<'q> {
     single: bool,
 }
 
-impl<'q> Window<'q> {
-    pub(super) fn new(ahead: Box<dyn Iterator<Item = Request> + Send + 'q>) -> Self {
+impl<'q> QuestionWindow<'q> {
+    pub(super) fn new(ahead: Box<dyn Iterator<Item = OpenQuestion> + Send + 'q>) -> Self {
         let (again, open) = (VecDeque::new(), VecDeque::new());
         let (closed, ping, single) = (0, None, false);
         Self { ahead, again, open, closed, ping, proof_bytes: BYTES_EXPECTED, single }
     }
 
     /// The next request to send, if there is room for one. It is open from now on.
-    pub(super) fn next_to_send(&mut self) -> Option<&Request> {
+    pub(super) fn next_to_send(&mut self) -> Option<&OpenQuestion> {
         let room = if self.single { 1 } else { (BYTES_MAX / self.proof_bytes).clamp(1, OPEN_MAX) };
         if self.open.len() as u64 >= room {
             return None;
@@ -102,7 +109,7 @@ impl<'q> Window<'q> {
     }
 
     /// The first question that is open, or the next one to be.
-    pub(super) fn first(&mut self) -> Option<&Request> {
+    pub(super) fn first(&mut self) -> Option<&OpenQuestion> {
         if self.open.is_empty() && self.again.is_empty() {
             self.again.extend(self.ahead.next());
         }
@@ -161,7 +168,7 @@ impl<'q> Window<'q> {
     }
 
     /// Puts a request before all others while nothing is under way, and asks one at a time from now on.
-    pub(super) fn insert_first(&mut self, request: Request) {
+    pub(super) fn insert_first(&mut self, request: OpenQuestion) {
         debug_assert!(self.open.is_empty(), "an answer would be taken for another one's");
         self.single = true;
         self.again.push_front(request);
@@ -175,5 +182,102 @@ impl<'q> Window<'q> {
     /// Whether the peer owes no answer.
     pub(super) fn is_quiet(&self) -> bool {
         self.open.is_empty()
+    }
+}
+
+/// What a message has besides a list: the block, and the numbers of three lists.
+const HEAD_BYTES: usize = 32 + 3 * 9;
+/// Most hashes of a part: as many as fit a message.
+const HASHES: usize = (PAYLOAD_BYTES_MAX - HEAD_BYTES) / 32;
+/// Most leaves of a part: as many as fit a message, whatever their scripts.
+const LEAVES: usize = (PAYLOAD_BYTES_MAX - HEAD_BYTES) / LEAF_BYTES_MAX;
+
+/// See the module.
+pub(super) struct ProofParts {
+    proof: PeerProof,
+    /// The part that is asked for; none once all came.
+    next: Option<ProofPart>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ProofPart {
+    Targets,
+    Hashes,
+    Leaves,
+}
+
+impl ProofParts {
+    pub(super) const fn new(block: BlockHash) -> Self {
+        let proof =
+            PeerProof { block, hashes: Vec::new(), targets: Vec::new(), leaves: Vec::new() };
+        Self { proof, next: Some(ProofPart::Targets) }
+    }
+
+    /// What to ask for next; nothing once the proof is whole.
+    pub(super) fn request(&self) -> Option<ProofRequest> {
+        let (block, none) = (self.proof.block, WantedPlaces::default());
+        Some(match self.next? {
+            ProofPart::Targets => ProofRequest::targets(block),
+            ProofPart::Hashes => {
+                let from = self.proof.hashes.len();
+                ProofRequest::parts(block, (from..from + self.hashes_wanted()).collect(), none)
+            }
+            ProofPart::Leaves => {
+                let from = self.proof.leaves.len();
+                ProofRequest::parts(block, none, (from..from + self.leaves_wanted()).collect())
+            }
+        })
+    }
+
+    fn hashes_wanted(&self) -> usize {
+        (HASHES_MAX - self.proof.hashes.len()).min(HASHES)
+    }
+
+    fn leaves_wanted(&self) -> usize {
+        (self.proof.targets.len() - self.proof.leaves.len()).min(LEAVES)
+    }
+
+    /// Takes what came for the request. An error says in which way it does not fit.
+    pub(super) fn take(&mut self, part: PeerProof) -> Result<(), String> {
+        let found = [part.targets.len(), part.hashes.len(), part.leaves.len()];
+        let (asked, fits) = match (self.next, found) {
+            // Their number is bounded by the message.
+            (Some(ProofPart::Targets), [_, hashes, leaves]) => {
+                ("targets alone".to_owned(), hashes == 0 && leaves == 0)
+            }
+            (Some(ProofPart::Hashes), [targets, hashes, leaves]) => {
+                let most = self.hashes_wanted();
+                let fits = targets == 0 && hashes <= most && leaves == 0;
+                (format!("at most {most} hashes"), fits)
+            }
+            (Some(ProofPart::Leaves), [targets, hashes, leaves]) => {
+                let wanted = self.leaves_wanted();
+                (format!("{wanted} leaves"), targets == 0 && hashes == 0 && leaves == wanted)
+            }
+            (None, _) => ("nothing".to_owned(), false),
+        };
+        if !fits {
+            let [targets, hashes, leaves] = found;
+            return Err(format!(
+                "{targets} targets, {hashes} hashes and {leaves} leaves came, and what was asked for is {asked}"
+            ));
+        }
+        let more_hashes = part.hashes.len() == self.hashes_wanted();
+        self.proof.targets.extend(part.targets);
+        self.proof.hashes.extend(part.hashes);
+        self.proof.leaves.extend(part.leaves);
+        self.next = match self.next {
+            Some(ProofPart::Targets) => Some(ProofPart::Hashes),
+            Some(ProofPart::Hashes) if more_hashes && self.hashes_wanted() > 0 => {
+                Some(ProofPart::Hashes)
+            }
+            _ if self.leaves_wanted() > 0 => Some(ProofPart::Leaves),
+            _ => None,
+        };
+        Ok(())
+    }
+
+    pub(super) fn into_proof(self) -> PeerProof {
+        self.proof
     }
 }

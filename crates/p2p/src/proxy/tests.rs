@@ -149,3 +149,44 @@ fn addresses_read_as_users_write_them() {
     assert_eq!(text(Host::Name("a.b".to_owned())), "a.b:8333");
     assert!(text(Host::TorV3([0; 32])).ends_with(".onion:8333"));
 }
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn digests_are_those_of_the_standard() {
+    let known = [
+        ("", "a7ffc6f8bf1ed76651c14756a061d662f580ff4de43b49fa82d80a4b80f8434a"),
+        ("abc", "3a985da74fe225b2045c172d6bd390bd855f086e3e9d525b46bfe24511431532"),
+        (
+            "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+            "41c0dba2a9d6240849100376a8235e2c82e1b9998a999e21db32dd97496d3376",
+        ),
+    ];
+    for (message, digest) in known {
+        assert_eq!(hex(&sha3_256(message.as_bytes())), digest);
+    }
+}
+
+/// The key out of a name, by a slower way.
+fn key_of(name: &str) -> [u8; 32] {
+    let digits = name.bytes().map(|c| BASE32.iter().position(|&d| d == c).unwrap());
+    let bits: Vec<bool> =
+        digits.flat_map(|digit| (0..5).rev().map(move |bit| digit >> bit & 1 == 1)).collect();
+    let byte = |bits: &[bool]| bits.iter().fold(0, |byte, &bit| byte << 1 | u8::from(bit));
+    let bytes: Vec<u8> = bits.chunks(8).map(byte).collect();
+    bytes[..32].try_into().unwrap()
+}
+
+#[test]
+fn names_of_services_that_exist() {
+    // Examples of the Tor specification.
+    for name in [
+        "pg6mmjiyjmcrsslvykfwnntlaru7p5svn6y2ymmju6nubxndf4pscryd",
+        "sp3k262uwy4r2k3ycr5awluarykdpag6a7y33jxop4cs2lu5uz5sseqd",
+        "xa4r2iadxm55fbnqgwwi5mymqdcofiu3w6rpbtqn7b2dyn7mgwj64jyd",
+    ] {
+        assert_eq!(onion_name(&key_of(name)), format!("{name}.onion"));
+    }
+}

@@ -202,7 +202,7 @@ fn a_dialler_that_wants_encryption_gets_no_plaintext() {
     let closing = thread::spawn(move || drop(listener.accept().unwrap()));
     let error = connect(&address, &dial(TransportChoice::V2)).unwrap_err();
     assert!(matches!(error, PeerError::ClosedDuringV2Handshake), "{error}");
-    assert_eq!(error.kind(), Fault::Unreachable);
+    assert_eq!(error.kind(), PeerFault::Unreachable);
     closing.join().unwrap();
 
     let (left, right) = meet(&dial(TransportChoice::V1), &dial(TransportChoice::V2));
@@ -216,7 +216,7 @@ fn that_no_peer_is_there_is_said_at_once() {
     drop(listener);
     let error = connect(&address, &dial(TransportChoice::Auto)).unwrap_err();
     assert!(matches!(error, PeerError::Connect { .. }), "{error}");
-    assert_eq!(error.kind(), Fault::Unreachable);
+    assert_eq!(error.kind(), PeerFault::Unreachable);
 }
 
 #[test]

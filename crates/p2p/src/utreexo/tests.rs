@@ -1,7 +1,7 @@
 //! Codecs against themselves, against noise, and against what a real utreexod sent and said.
 
 use super::*;
-use crate::message::{Command, Message, MessageError};
+use crate::message::{CommandName, Message, MessageError};
 use apus_chain::{MAX_MONEY, ReadError, write_compact_size};
 use apus_testkit::utreexod::recorded_proofs;
 use proptest::collection::vec;
@@ -13,15 +13,15 @@ fn hash() -> impl Strategy<Value = NodeHash> {
     any::<[u8; 32]>()
 }
 
-fn leaf() -> impl Strategy<Value = Leaf> {
+fn leaf() -> impl Strategy<Value = PeerLeaf> {
     let script = prop_oneof![
-        vec(any::<u8>(), 0..300).prop_map(LeafScript::Other),
-        Just(LeafScript::PubkeyHash),
-        Just(LeafScript::WitnessPubkeyHash),
-        Just(LeafScript::ScriptHash),
-        Just(LeafScript::WitnessScriptHash),
+        vec(any::<u8>(), 0..300).prop_map(PeerLeafScript::Other),
+        Just(PeerLeafScript::PubkeyHash),
+        Just(PeerLeafScript::WitnessPubkeyHash),
+        Just(PeerLeafScript::ScriptHash),
+        Just(PeerLeafScript::WitnessScriptHash),
     ];
-    (any::<u32>(), 0..=MAX_MONEY, script).prop_map(|(header_code, amount, script)| Leaf {
+    (any::<u32>(), 0..=MAX_MONEY, script).prop_map(|(header_code, amount, script)| PeerLeaf {
         header_code,
         amount,
         script,
@@ -42,11 +42,11 @@ fn message() -> impl Strategy<Value = UtreexoMessage> {
         },
     );
     let proof = (block(), vec(hash(), 0..20), vec(any::<u64>(), 0..20), vec(leaf(), 0..20))
-        .prop_map(|(block, hashes, targets, leaves)| Proof { block, hashes, targets, leaves });
+        .prop_map(|(block, hashes, targets, leaves)| PeerProof { block, hashes, targets, leaves });
     let roots = (block(), any::<u64>(), any::<u64>(), vec(hash(), 64), vec(hash(), 0..9)).prop_map(
         |(block, leaves, target, mut roots, proof)| {
             roots.truncate(leaves.count_ones() as usize);
-            Roots { block, leaves, roots, target, proof }
+            PeerRoots { block, leaves, roots, target, proof }
         },
     );
     prop_oneof![
@@ -59,11 +59,15 @@ fn message() -> impl Strategy<Value = UtreexoMessage> {
 
 fn encoded(message: &UtreexoMessage) -> (&'static str, Vec<u8>) {
     let mut out = Vec::new();
-    let name = encode(message, &mut out);
-    (name, out)
+    encode(message, &mut out);
+    (message.name(), out)
 }
 
-fn read(name: &str, payload: &[u8]) -> Result<UtreexoMessage, UtreexoError> {
+fn decode(name: &str, payload: &[u8]) -> Option<Result<UtreexoMessage, PayloadFlaw>> {
+    super::decode(name, &mut Reader::new(payload)).transpose()
+}
+
+fn read(name: &str, payload: &[u8]) -> Result<UtreexoMessage, PayloadFlaw> {
     decode(name, payload).expect("a name that is listened to")
 }
 
@@ -72,7 +76,7 @@ proptest! {
     fn messages_read_back(message in message()) {
         let (name, payload) = encoded(&message);
         prop_assert_eq!(decode(name, &payload), Some(Ok(message.clone())));
-        let command = Command::new(name);
+        let command = CommandName::new(name);
         let whole = crate::message::decode(command, payload.clone());
         prop_assert_eq!(&whole, &Ok(Message::Utreexo(message)));
         let whole = whole.unwrap();
@@ -105,7 +109,7 @@ proptest! {
 
     #[test]
     fn places_are_those_wanted(places in prop::collection::btree_set(0..200_usize, 0..20)) {
-        let wanted: Wanted = places.iter().copied().collect();
+        let wanted: WantedPlaces = places.iter().copied().collect();
         let found: Vec<usize> = (0..300).filter(|&place| wanted.has(place)).collect();
         prop_assert_eq!(found, places.into_iter().collect::<Vec<_>>());
     }
@@ -163,14 +167,15 @@ fn a_leaf_is_a_coin_that_can_be() {
         read("uproof", &payload)
     };
     let Ok(UtreexoMessage::Proof(proof)) = with(MAX_MONEY, 3) else { panic!() };
-    let script = LeafScript::ScriptHash;
-    assert_eq!(proof.leaves[1], Leaf { header_code: 2, amount: MAX_MONEY, script });
+    let script = PeerLeafScript::ScriptHash;
+    assert_eq!(proof.leaves[1], PeerLeaf { header_code: 2, amount: MAX_MONEY, script });
     let source = ReadError::TooLarge { offset: 52, value: MAX_MONEY + 1, limit: MAX_MONEY };
-    let too_much = UtreexoError::Malformed { command: "uproof", source };
+    let too_much = PayloadFlaw::Malformed(source);
     assert_eq!(with(MAX_MONEY + 1, 3), Err(too_much));
-    let unknown = UtreexoError::ScriptKind { index: 1, kind: 5 };
+    let unknown = PayloadFlaw::ScriptKind { index: 1, kind: 5 };
     assert_eq!(with(0, 5), Err(unknown.clone()));
-    assert!(MessageError::from(unknown).to_string().contains("leaf 1 has a script of kind 5"));
+    let error = MessageError { command: CommandName::new("uproof"), flaw: unknown }.to_string();
+    assert!(error.contains("`uproof`: leaf 1 has a script of kind 5"), "{error}");
 }
 
 #[test]
@@ -182,7 +187,7 @@ fn there_are_as_many_roots_as_trees() {
     assert!(with(0b0110, 2).is_ok() && with(0, 0).is_ok());
     for count in [1, 3] {
         let expected =
-            UtreexoError::RootCount { leaves: 0b0110, found: u64::from(count), needed: 2 };
+            PayloadFlaw::RootCount { leaves: 0b0110, found: u64::from(count), needed: 2 };
         assert_eq!(with(0b0110, count), Err(expected));
     }
 }
@@ -205,19 +210,20 @@ const HASH_2: &str = "aa21b6a26335df5a8f7051b9f0df91e0e17245fb9ab33df62d70753f26
 #[test]
 fn parts_of_a_proof_as_they_were_sent() {
     let block = BlockHash(hash_of(BLOCK_301));
-    let parts = ProofRequest::parts(block, [0, 2].into_iter().collect(), Wanted::from_iter([1]));
+    let parts =
+        ProofRequest::parts(block, [0, 2].into_iter().collect(), WantedPlaces::from_iter([1]));
     let request = UtreexoMessage::GetProof(ProofRequest { targets: true, ..parts });
     let sent = bytes(&format!("{BLOCK_301}01 0105 0102").replace(' ', ""));
     assert_eq!(encoded(&request), ("getuproof", sent));
 
     let leaf = "0500000000f2052a01000000000151";
     let came = bytes(&format!("{BLOCK_301}02{HASH_0}{HASH_2}02000101{leaf}"));
-    let script = LeafScript::Other(vec![0x51]);
-    let expected = Proof {
+    let script = PeerLeafScript::Other(vec![0x51]);
+    let expected = PeerProof {
         block,
         hashes: vec![hash_of(HASH_0), hash_of(HASH_2)],
         targets: vec![0, 1],
-        leaves: vec![Leaf { header_code: 5, amount: 5_000_000_000, script }],
+        leaves: vec![PeerLeaf { header_code: 5, amount: 5_000_000_000, script }],
     };
     assert_eq!(read("uproof", &came), Ok(UtreexoMessage::Proof(expected)));
 }
@@ -247,7 +253,7 @@ fn roots_as_they_were_sent() {
         "d2a67cb3ca2341a01248352cb3dbee787c17bd46bcf960eac9514098dfd6ca26",
     );
     let came = bytes(&format!("0202{block}01{root}08{proof}"));
-    let expected = Roots {
+    let expected = PeerRoots {
         block: BlockHash(hash_of(block)),
         leaves: 2,
         roots: vec![hash_of(root)],
@@ -297,15 +303,15 @@ fn proofs_of_real_blocks() {
                 let mut expected = [leaf.header_code.to_le_bytes().to_vec(), vec![]].concat();
                 expected.extend(leaf.amount.to_le_bytes());
                 kinds[match &leaf.script {
-                    LeafScript::Other(script) => {
+                    PeerLeafScript::Other(script) => {
                         write_compact_size(&mut expected, script.len() as u64);
                         expected.extend(script);
                         0
                     }
-                    LeafScript::PubkeyHash => 1,
-                    LeafScript::WitnessPubkeyHash => 2,
-                    LeafScript::ScriptHash => 3,
-                    LeafScript::WitnessScriptHash => 4,
+                    PeerLeafScript::PubkeyHash => 1,
+                    PeerLeafScript::WitnessPubkeyHash => 2,
+                    PeerLeafScript::ScriptHash => 3,
+                    PeerLeafScript::WitnessScriptHash => 4,
                 }] += 1;
                 assert!(rest.starts_with(&expected), "block {}", record["height"]);
             }

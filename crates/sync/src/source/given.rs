@@ -8,7 +8,7 @@ use super::{BlockFetcher, ChainSource, Taken};
 use crate::error::{SourceError, SyncError};
 use crate::progress::stop_if_interrupted;
 use apus_chain::{BlockHash, BlockLayout, HEADER_SIZE, Header, HeightRange};
-use apus_p2p::network::{BlockProvider, Network, NetworkOptions};
+use apus_p2p::network::{BlockProvider, NetworkOptions, PeerNetwork};
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,7 +23,7 @@ type Listens = dyn Fn(SocketAddr) + Send + Sync;
 pub struct GivenBlocks {
     options: NetworkOptions,
     listens: Box<Listens>,
-    network: Mutex<Option<Network>>,
+    network: Mutex<Option<PeerNetwork>>,
 }
 
 impl GivenBlocks {
@@ -51,7 +51,7 @@ impl GivenBlocks {
             other => other?,
         };
         let chain = Arc::new(dir.chain().clone());
-        let started = Network::start(NetworkOptions {
+        let started = PeerNetwork::start(NetworkOptions {
             headers: heads.into_iter().map(|head| head.header).collect(),
             blocks: Some(Arc::new(GivenFolder(Arc::clone(dir)))),
             outbound: 0,

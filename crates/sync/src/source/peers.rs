@@ -12,7 +12,7 @@ use crate::workdir::names::ADDRESSES;
 use apus_chain::{BlockHash, HEADER_SIZE, Header, HeaderChain, Height, Params};
 use apus_p2p::addresses::FILE_BYTES_MAX;
 pub use apus_p2p::network;
-use apus_p2p::network::{Network, NetworkOptions, NetworkStatus};
+use apus_p2p::network::{NetworkOptions, NetworkStatus, PeerNetwork};
 use apus_storage::{Storage, read_whole, write_atomically};
 pub use chain::PeersChain;
 use choice::Choice;
@@ -45,7 +45,7 @@ const ADDRESSES_EVERY: Duration = Duration::from_secs(180);
 
 /// A running network.
 pub struct Peers<'a> {
-    network: Network,
+    network: PeerNetwork,
     params: Params,
     workdir: &'a dyn Storage,
     recent: Arc<RecentBlocks>,
@@ -90,7 +90,7 @@ impl<'a> Peers<'a> {
             (Some(_), None) => Some(Arc::clone(&recent) as _),
         };
         let gives_little = options.listen.is_some() && kept.is_none();
-        let network = Network::start(NetworkOptions {
+        let network = PeerNetwork::start(NetworkOptions {
             headers: stored.headers,
             addresses,
             blocks,
@@ -120,7 +120,7 @@ impl<'a> Peers<'a> {
         workdir: &'a dyn Storage,
     ) -> Result<Self, SyncError> {
         let params = options.params.clone();
-        let network = Network::start(NetworkOptions { headers, blocks: None, ..options })?;
+        let network = PeerNetwork::start(NetworkOptions { headers, blocks: None, ..options })?;
         Ok(Self {
             network,
             params,

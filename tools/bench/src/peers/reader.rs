@@ -9,8 +9,8 @@ use apus_chain::{BlockHash, HEADER_SIZE, Network, Params};
 use apus_hash::sha256d;
 use apus_p2p::addresses::NodeAddress;
 use apus_p2p::message::{
-    Command, Inventory, Message, PAYLOAD_BYTES_MAX, PROTOCOL_VERSION, Services, Version, decode,
-    encode,
+    CommandName, Inventory, Message, PAYLOAD_BYTES_MAX, PROTOCOL_VERSION, Services, VersionMessage,
+    decode, encode,
 };
 use apus_p2p::transport::{Connection, Dial, PeerError, TransportChoice, connect};
 use apus_sync::ErrorKind;
@@ -135,7 +135,7 @@ impl Link {
         let magic = network.magic();
         let mut link =
             Self { address, wire: Wire::Plain { stream, magic, piece: vec![0; PIECE_BYTES] } };
-        link.say(&Message::Version(Version {
+        link.say(&Message::Version(VersionMessage {
             protocol: PROTOCOL_VERSION,
             services: Services::default(),
             time: 0,
@@ -255,8 +255,8 @@ fn next_plain(stream: &mut TcpStream, magic: [u8; 4], piece: &mut [u8]) -> io::R
     if start != magic || length > PAYLOAD_BYTES_MAX {
         return Err(broken(format!("no header of a message: {header:02x?}")));
     }
-    let command = Command::from_bytes(*command);
-    if command == Command::new("block") {
+    let command = CommandName::from_bytes(*command);
+    if command == CommandName::new("block") {
         let mut left = length;
         while left > 0 {
             let end = left.min(piece.len());

@@ -1,11 +1,10 @@
 //! The order of arrival changes nothing but the choice between chains of equal work.
 
+use super::testing::{NOW, mine_child, raw_headers};
 use crate::hashes::BlockHash;
 use crate::header::Header;
-use crate::header_tree::testing::{NOW, mine_child, raw_headers};
 use crate::header_tree::{Accepted, HeaderStatus, HeaderTree};
-use crate::network::Network;
-use crate::params::Params;
+use crate::params::{Network, Params};
 use proptest::prelude::*;
 
 /// A tree on regtest: entry `i` hangs below entry `parents[i] % (i + 1)`, genesis being 0.

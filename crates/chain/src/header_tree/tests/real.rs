@@ -1,11 +1,9 @@
 //! Real headers pass, and fail where one of their chain's rules is changed.
 
-use crate::header::Header;
-use crate::header_tree::testing::{NOW, TRUSTED, raw_headers, tree_at};
+use super::testing::{NOW, TRUSTED, raw_headers, tree_at};
+use crate::header::{Header, Height};
 use crate::header_tree::{Accepted, HeaderStatus, HeaderTree};
-use crate::height::Height;
-use crate::network::Network;
-use crate::params::Params;
+use crate::params::{Network, Params};
 
 fn tip_height(tree: &HeaderTree) -> Height {
     match tree.status(tree.tip()) {

@@ -1,12 +1,11 @@
 //! Each rule, on chains mined for it: what it refuses, and what lies just on the other side.
 
+use super::testing::{NOW, child, mine, mine_child};
 use crate::hashes::BlockHash;
 use crate::header::Header;
 use crate::header_chain::HeaderChain;
-use crate::header_tree::testing::{NOW, child, mine, mine_child};
 use crate::header_tree::{Accepted, HeaderError, HeaderId, HeaderStatus, HeaderTree, REJECTED_MAX};
-use crate::network::Network;
-use crate::params::Params;
+use crate::params::{Network, Params};
 use crate::work::U256;
 use proptest::prelude::*;
 use std::num::NonZeroU32;

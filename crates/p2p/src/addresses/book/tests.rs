@@ -43,9 +43,9 @@ fn check(book: &AddressBook) {
     for (i, entry) in book.entries.iter().enumerate() {
         assert_eq!(book.position(&entry.address), Some(i));
         if !entry.is_users() {
-            *groups.entry(Group::of(&entry.address.host)).or_insert(0) += 1;
+            *groups.entry(NetGroup::of(&entry.address.host)).or_insert(0) += 1;
         }
-        if let Source::Peer(group) = &entry.source {
+        if let AddressSource::Peer(group) = &entry.source {
             *sources.entry(group.clone()).or_insert(0) += 1;
         }
     }
@@ -69,7 +69,7 @@ fn takes_what_can_be_of_use() {
     assert_eq!(tell(&mut book, 1, &bad), 0);
     let good = [at("8.7.1.1"), at("::ffff:8.8.1.1"), at("2a00::1"), at("8.8.1.1")];
     assert_eq!(tell(&mut book, 1, &good), 3, "one is there twice");
-    book.set_reach(Reach { ipv4: true, ipv6: false, onion: true });
+    book.set_reach(AddressReach { ipv4: true, ipv6: false, onion: true });
     assert_eq!(tell(&mut book, 1, &[onion, at("2a01::1")]), 1);
     assert!(!picks(&mut book, NOW).contains(&at("2a00::1")), "no longer within reach");
     check(&book);
@@ -165,7 +165,7 @@ fn one_connection_a_group_but_for_the_users() {
     let one = picked.iter().find(|a| crowd(50).iter().any(|c| c.host == a.host)).unwrap();
     book.failed(one, NOW);
     assert_eq!(book.ready_count(NOW), 49, "its group is free again, it is not");
-    assert_eq!(book.pick(NOW).map(|a| Group::of(&a.host)), Some(Group::of(&one.host)));
+    assert_eq!(book.pick(NOW).map(|a| NetGroup::of(&a.host)), Some(NetGroup::of(&one.host)));
     assert_eq!(book.pick(NOW), None);
 }
 
@@ -291,11 +291,11 @@ proptest! {
                 }
             }
             check(&book);
-            let strangers: Vec<Group> = book
+            let strangers: Vec<NetGroup> = book
                 .entries
                 .iter()
                 .filter(|entry| entry.in_use && !entry.is_users())
-                .map(|entry| Group::of(&entry.address.host))
+                .map(|entry| NetGroup::of(&entry.address.host))
                 .collect();
             prop_assert_eq!(strangers.iter().collect::<HashSet<_>>().len(), strangers.len());
         }

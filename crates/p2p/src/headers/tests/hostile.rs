@@ -24,8 +24,10 @@ fn a_stalled_run_goes_on_with_another_peer() {
     sync.tick(20_000);
     let actions = sync.actions();
     let why = DisconnectReason::Stalled { seconds: 20 };
-    assert_eq!(actions[0], Action::Disconnect { peer: A, why });
-    let Action::GetHeaders { peer: B, locator, .. } = &actions[1] else { panic!("{actions:?}") };
+    assert_eq!(actions[0], HeaderAction::Disconnect { peer: A, why });
+    let HeaderAction::GetHeaders { peer: B, locator, .. } = &actions[1] else {
+        panic!("{actions:?}")
+    };
     assert_eq!(locator[..], [hash(&chain[3999]), sync.tree().params().genesis_hash]);
     // What the gone one still had under way does not count.
     assert_eq!(sync.headers(A, &chain[4000..], 20_001).unwrap(), Learned::default());
@@ -53,7 +55,7 @@ fn the_only_peer_has_more_time() {
     assert_eq!(sync.actions(), []);
     sync.tick(120_000);
     let why = DisconnectReason::Stalled { seconds: 120 };
-    assert_eq!(sync.actions(), [Action::Disconnect { peer: A, why }]);
+    assert_eq!(sync.actions(), [HeaderAction::Disconnect { peer: A, why }]);
 }
 
 #[test]
@@ -74,7 +76,7 @@ fn a_run_that_answers_but_creeps_is_taken_away() {
     sync.peer_connected(B, allowance + 1);
     sync.tick(allowance + 1);
     let why = DisconnectReason::TooSlow { seconds: allowance / 1000 };
-    assert_eq!(sync.actions()[0], Action::Disconnect { peer: A, why });
+    assert_eq!(sync.actions()[0], HeaderAction::Disconnect { peer: A, why });
     let run = sync.run.unwrap();
     assert_eq!((run.peer, sync.lapses), (B, 1));
     assert!(run.allowance_ms > 2 * 60_000, "the next has more time: {run:?}");
@@ -96,7 +98,7 @@ fn a_silent_peer_does_not_keep_the_others_from_being_done() {
     assert!(sync.is_synced(20_010));
     sync.tick(120_010);
     let why = DisconnectReason::Stalled { seconds: 120 };
-    assert_eq!(sync.actions(), [Action::Disconnect { peer: C, why }]);
+    assert_eq!(sync.actions(), [HeaderAction::Disconnect { peer: C, why }]);
     assert!(sync.is_synced(120_010));
 
     // One that answered before is busy, not useless.
@@ -113,12 +115,18 @@ fn a_chain_of_little_work_leaves_nothing() {
     let mut sync = on_trial(&mined(None, 4000, 1));
     let tail = mined(Some(&mined(None, 4000, 1)[3999]), 10, 1);
     assert_eq!(sync.headers(A, &tail, 1).unwrap(), Learned::default());
-    assert_eq!(sync.actions()[0], Action::Disconnect { peer: A, why: DisconnectReason::LowWork });
+    assert_eq!(
+        sync.actions()[0],
+        HeaderAction::Disconnect { peer: A, why: DisconnectReason::LowWork }
+    );
     assert_eq!(sync.tree().len(), 1);
     assert!(!sync.is_synced(1));
     // Nor one without any.
     sync.headers(B, &[], 1).unwrap();
-    assert_eq!(sync.actions(), [Action::Disconnect { peer: B, why: DisconnectReason::LowWork }]);
+    assert_eq!(
+        sync.actions(),
+        [HeaderAction::Disconnect { peer: B, why: DisconnectReason::LowWork }]
+    );
 }
 
 #[test]
@@ -134,7 +142,7 @@ fn an_endless_chain_ends_and_gives_its_memory_back() {
     assert_eq!((sync.candidate_height(), sync.tree().len()), (None, 1));
     assert_eq!(sync.peer_best(A), None);
     // Everything else that is kept for a peer.
-    assert!(size_of::<Peer>() <= 64);
+    assert!(size_of::<HeaderPeer>() <= 64);
 }
 
 #[test]
@@ -181,7 +189,7 @@ fn an_invalid_header_costs_the_connection_and_is_blamed_on_its_sender() {
     sync.run.as_mut().unwrap().peer = B;
     sync.headers(B, &chain[6000..], 1).unwrap();
     let why = DisconnectReason::InvalidHeaders;
-    assert_eq!(sync.actions()[0], Action::Disconnect { peer: A, why });
+    assert_eq!(sync.actions()[0], HeaderAction::Disconnect { peer: A, why });
 }
 
 #[test]
@@ -282,7 +290,7 @@ fn one_that_repeats_itself_is_not_asked_for_ever() {
     let mut sync = HeaderSync::new(&params, NOW);
     sync.peer_connected(A, 0);
     let mut requests = 0;
-    while sync.actions().iter().any(|action| matches!(action, Action::GetHeaders { .. })) {
+    while sync.actions().iter().any(|action| matches!(action, HeaderAction::GetHeaders { .. })) {
         requests += 1;
         sync.headers(A, &chain, 0).unwrap();
     }

@@ -2,7 +2,7 @@
 //! chain found is always the best of the honest ones.
 
 use super::*;
-use crate::headers::testing::{mine_on, retargeting};
+use crate::headers::tests::testing::{mine_on, retargeting};
 use apus_testkit::rng::Rng;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -189,14 +189,14 @@ impl World {
     fn obey(&mut self, now_ms: u64) {
         for action in self.sync.actions() {
             match action {
-                Action::GetHeaders { peer, locator, .. } => {
+                HeaderAction::GetHeaders { peer, locator, .. } => {
                     let Some(actor) = self.actors.get(&peer) else { continue };
                     let Some((least, most)) = actor.delay_ms else { continue };
                     let answer = actor.node.answer(&locator);
                     let at = now_ms + self.rng.between(least, most);
                     self.at(at, Event::Answer(peer, answer));
                 }
-                Action::Disconnect { peer, .. } => self.lose(peer, now_ms),
+                HeaderAction::Disconnect { peer, .. } => self.lose(peer, now_ms),
             }
         }
     }
@@ -208,7 +208,7 @@ impl World {
             let event = self.events.remove(&number).unwrap();
             self.happens(event, now_ms);
             self.obey(now_ms);
-            let candidate = self.sync.candidate.as_ref().map_or(0, Candidate::bytes);
+            let candidate = self.sync.candidate.as_ref().map_or(0, CandidateChain::bytes);
             assert!(candidate <= 12_000 * 48);
             let honest = |peer: &PeerId| {
                 let actor = &self.actors[peer];

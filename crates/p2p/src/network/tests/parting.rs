@@ -23,7 +23,7 @@ impl BlockProvider for Panics {
 fn where_a_thread_panics_no_other_waits_for_good() {
     let listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
     let blocks: Option<Arc<dyn BlockProvider>> = Some(Arc::new(Panics));
-    let network = Network::start(NetworkOptions { listen, blocks, ..options(&[]) }).unwrap();
+    let network = PeerNetwork::start(NetworkOptions { listen, blocks, ..options(&[]) }).unwrap();
     network.serve(Arc::new(network.best_chain()));
     assert!(network.is_whole().is_ok());
     let mut connection = connected(&network);
@@ -41,7 +41,7 @@ fn where_a_thread_panics_no_other_waits_for_good() {
     assert!(thread.starts_with("peer-") && thread.ends_with("-out"), "{error}");
     let mut wanted = network.want(HeightRange::new(1, 2));
     let next = wanted.next(PATIENCE);
-    assert!(matches!(next, Next::Failed(NetworkError::Panicked { .. })), "{next:?}");
+    assert!(matches!(next, NextBlock::Failed(NetworkError::Panicked { .. })), "{next:?}");
 }
 
 #[test]

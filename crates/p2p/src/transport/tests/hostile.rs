@@ -1,9 +1,9 @@
 //! Peers that send too slowly, too much, or what is no message.
 
-use super::super::v1;
+use super::super::stream;
 use super::raw::{framed, version};
 use super::*;
-use crate::message::Command;
+use crate::message::CommandName;
 use std::io::Write;
 
 /// A connection in plaintext, and the peer at its other end.
@@ -69,7 +69,7 @@ fn a_handshake_byte_by_byte_ends_in_time() {
         });
         let error = made.unwrap_err();
         assert!(matches!(error, PeerError::Timeout { .. }), "{error}");
-        assert_eq!(error.kind(), Fault::Gone);
+        assert_eq!(error.kind(), PeerFault::Gone);
         assert!(start.elapsed() < PATIENCE);
     }
 }
@@ -95,7 +95,7 @@ fn what_is_no_message_ends_the_connection() {
         bytes[place..place + to.len()].copy_from_slice(to);
         bytes
     };
-    let headers = v1::header(NETWORK, Command::new("headers"), &[1, 2]);
+    let headers = stream::header(NETWORK, CommandName::new("headers"), &[1, 2]);
     for (bytes, says) in [
         (changed(0, &[1, 2, 3, 4]), "begins with 01020304"),
         (changed(0, &Network::Main.magic()), "network main"),
@@ -111,7 +111,7 @@ fn what_is_no_message_ends_the_connection() {
         assert_eq!(next(&mut connection.reader).unwrap(), Message::Ping(4));
         let error = next(&mut connection.reader).unwrap_err();
         assert!(error.to_string().contains(says), "{error}");
-        assert_eq!(error.kind(), Fault::Misbehaved);
+        assert_eq!(error.kind(), PeerFault::Misbehaved);
         // What follows is not looked at.
         raw.send(&Message::Ping(6));
         assert!(matches!(connection.reader.read(), Err(PeerError::Closed)));
@@ -124,7 +124,7 @@ fn what_is_no_message_ends_the_connection() {
 fn messages_of_no_use_are_told_by_name() {
     let (mut connection, mut raw) = with_raw_peer();
     let payload = Rng::new(4).bytes(200_000);
-    raw.send_bytes(&v1::header(NETWORK, Command::new("novelty"), &payload));
+    raw.send_bytes(&stream::header(NETWORK, CommandName::new("novelty"), &payload));
     raw.send_bytes(&payload);
     assert_eq!(next(&mut connection.reader).unwrap(), Message::Other("novelty".to_owned()));
 }
@@ -137,7 +137,7 @@ fn the_end_is_told_and_may_come_within_a_message() {
         drop(raw);
         let error = next(&mut connection.reader).unwrap_err();
         assert!(matches!(error, PeerError::Closed), "{error}");
-        assert_eq!(error.kind(), Fault::Gone);
+        assert_eq!(error.kind(), PeerFault::Gone);
     }
 }
 

@@ -1,10 +1,10 @@
 //! [`RawPeer`]: a peer in plaintext that sends whatever a test wants.
 
-use super::super::v1::{self, HEADER_BYTES, V1Reader};
+use super::super::stream::{self, HEADER_BYTES, V1Reader};
 use super::{NETWORK, PATIENCE};
 use crate::addresses::{Host, NodeAddress};
-use crate::deadline::{Deadline, is_timeout};
-use crate::message::{Message, Services, Version, decode, encode};
+use crate::message::{Message, Services, VersionMessage, decode, encode};
+use crate::transport::socket::{Deadline, is_timeout};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
@@ -21,8 +21,8 @@ pub(super) fn listener() -> (TcpListener, NodeAddress) {
 }
 
 /// A `version` with nothing special in it.
-pub(super) fn version() -> Version {
-    Version {
+pub(super) fn version() -> VersionMessage {
+    VersionMessage {
         protocol: 70_015,
         services: Services(0),
         time: 0,
@@ -36,7 +36,7 @@ pub(super) fn version() -> Version {
 /// A message in plaintext.
 pub(super) fn framed(message: &Message) -> Vec<u8> {
     let (command, payload) = encode(message, true);
-    [&v1::header(NETWORK, command, &payload), &payload[..]].concat()
+    [&stream::header(NETWORK, command, &payload), &payload[..]].concat()
 }
 
 pub(super) struct RawPeer(pub(super) TcpStream);

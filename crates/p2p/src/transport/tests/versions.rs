@@ -2,7 +2,7 @@
 
 use super::raw::version;
 use super::*;
-use crate::message::Version;
+use crate::message::VersionMessage;
 
 /// What comes of connecting to a peer that answers our `version` with these.
 fn answered(dial: &Dial, answers: Vec<Message>) -> Made {
@@ -26,14 +26,14 @@ fn v1() -> Dial {
     dial(TransportChoice::V1)
 }
 
-fn says(version: Version) -> Message {
+fn says(version: VersionMessage) -> Message {
     Message::Version(version)
 }
 
 #[test]
 fn what_does_not_belong_is_ignored() {
     let ping = || Message::Ping(1);
-    let other = Version { start_height: 99, ..version() };
+    let other = VersionMessage { start_height: 99, ..version() };
     let made = answered(
         &v1(),
         vec![
@@ -84,14 +84,15 @@ fn half_a_handshake_is_none() {
 
 #[test]
 fn peers_older_than_core_takes_are_refused() {
-    let with =
-        |protocol| answered(&v1(), vec![says(Version { protocol, ..version() }), Message::Verack]);
+    let with = |protocol| {
+        answered(&v1(), vec![says(VersionMessage { protocol, ..version() }), Message::Verack])
+    };
     assert!(with(31_800).is_ok());
     assert!(with(70_017).is_ok());
     for protocol in [0, 31_799, u32::MAX] {
         let error = with(protocol).unwrap_err();
         assert!(matches!(error, PeerError::Handshake { .. }), "{error}");
-        assert_eq!(error.kind(), Fault::Misbehaved);
+        assert_eq!(error.kind(), PeerFault::Misbehaved);
     }
 }
 
@@ -101,9 +102,9 @@ fn we_know_ourselves() {
     let (left, right) = meet(&ourselves, &ourselves);
     let error = right.unwrap_err();
     assert!(matches!(error, PeerError::ConnectedToSelf), "{error}");
-    assert_eq!(error.kind(), Fault::Unreachable);
+    assert_eq!(error.kind(), PeerFault::Unreachable);
     assert!(left.is_err());
-    let mirror = Version { nonce: ourselves.our_nonce, ..version() };
+    let mirror = VersionMessage { nonce: ourselves.our_nonce, ..version() };
     let plain = Dial { transport: TransportChoice::V1, ..ourselves };
     assert!(matches!(answered(&plain, vec![says(mirror)]), Err(PeerError::ConnectedToSelf)));
 }
@@ -113,13 +114,13 @@ fn a_peer_that_lacks_what_we_need_is_of_no_use() {
     let full = Services::NETWORK.with(Services::WITNESS);
     let with = |services, required_services| {
         let dial = Dial { required_services, ..v1() };
-        answered(&dial, vec![says(Version { services, ..version() }), Message::Verack])
+        answered(&dial, vec![says(VersionMessage { services, ..version() }), Message::Verack])
     };
     assert!(with(full, full).is_ok());
     assert!(with(full.with(Services::P2P_V2), full).is_ok());
     let error = with(Services::NETWORK.with(Services::NETWORK_LIMITED), full).unwrap_err();
     assert!(matches!(error, PeerError::MissingServices { .. }), "{error}");
-    assert_eq!(error.kind(), Fault::Unreachable);
+    assert_eq!(error.kind(), PeerFault::Unreachable);
     // A peer that comes to us need not offer anything.
     let picky = Dial { required_services: full, ..v1() };
     assert!(meet(&v1(), &picky).1.is_ok());

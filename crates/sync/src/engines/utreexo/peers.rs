@@ -11,9 +11,9 @@ use crate::request::BridgePeers;
 use crate::warning::Warning;
 use apus_chain::{BlockHash, HeaderChain, Height, HeightRange, KnownBlock, Network};
 use apus_hash::sha256;
-use apus_p2p::proofs::{Answers, ProofPeers, Question};
+use apus_p2p::proofs::{ProofAnswers, ProofPeers, Question};
 use apus_p2p::transport::Dial;
-use apus_p2p::utreexo::{Proof as PeerProof, Roots as PeerRoots, write_leaves};
+use apus_p2p::utreexo::{PeerProof, PeerRoots, write_leaves};
 use apus_utreexo::{NodeHash, Proof, Roots};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Who asks.
 pub struct Asking<'a> {
     /// The network.
-    pub network: Network,
+    pub network: PeerNetwork,
     /// Hears of peers that fail.
     pub observer: &'a dyn Observer,
     /// Stops the search.
@@ -95,7 +95,7 @@ impl ProofSource for PeerProofs<'_> {
 
 /// Entries of one range.
 struct PeerEntries<'a> {
-    answers: Answers<'a>,
+    answers: ProofAnswers<'a>,
 }
 
 impl ProofReader for PeerEntries<'_> {
@@ -139,7 +139,7 @@ fn roots_of(told: &PeerRoots, block: &KnownBlock) -> Result<Roots, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use apus_p2p::utreexo::{Leaf, LeafScript};
+    use apus_p2p::utreexo::{PeerLeaf, PeerLeafScript};
 
     fn block() -> KnownBlock {
         KnownBlock { height: 5, hash: BlockHash([7; 32]) }
@@ -168,7 +168,8 @@ mod tests {
 
     #[test]
     fn an_entry_is_what_files_have() {
-        let leaf = Leaf { header_code: 3, amount: 9, script: LeafScript::Other(vec![0x51]) };
+        let leaf =
+            PeerLeaf { header_code: 3, amount: 9, script: PeerLeafScript::Other(vec![0x51]) };
         let (block, hashes) = (block().hash, vec![[9; 32]]);
         let told = PeerProof { block, hashes, targets: vec![300], leaves: vec![leaf] };
         let mut out = vec![1, 2, 3];

@@ -8,7 +8,7 @@ use crate::source::blocksdir::BlockHead;
 use crate::source::{BlockFetcher, BlockSource, ChainSource, KeptWhole, Taken, ranges};
 use apus_chain::{BlockHash, BlockLayout, HEADER_SIZE, HeaderChain, Height, HeightRange, Reader};
 use apus_datadir::SpentCoins;
-use apus_p2p::network::{BlockProvider, NetworkError, Next};
+use apus_p2p::network::{BlockProvider, NetworkError, NextBlock};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -290,13 +290,13 @@ impl ChainSource for PeersChain<'_> {
         let deadline = Instant::now() + STALE_PATIENCE;
         while Instant::now() < deadline {
             match wanted.next(LOOK) {
-                Next::Block(_, raw) if take(&raw) => {
+                NextBlock::Block(_, raw) if take(&raw) => {
                     wanted.accepted();
                     return Ok(true);
                 }
-                Next::Block(..) => wanted.damaged(),
-                Next::Failed(error) => return Err(error.into()),
-                Next::Done | Next::Nothing => {}
+                NextBlock::Block(..) => wanted.damaged(),
+                NextBlock::Failed(error) => return Err(error.into()),
+                NextBlock::Done | NextBlock::Nothing => {}
             }
             if self.interrupt.load(Ordering::Relaxed) {
                 return Err(SourceError::Interrupted);
@@ -381,7 +381,7 @@ impl PeersFetcher<'_> {
                 return Ok(AskedBlocks::Stopped);
             }
             match wanted.next(LOOK) {
-                Next::Block(height, raw) => match each(height, &raw) {
+                NextBlock::Block(height, raw) => match each(height, &raw) {
                     Taken::Yes => {
                         self.source.keep(height, &raw)?;
                         wanted.accepted();
@@ -395,14 +395,14 @@ impl PeersFetcher<'_> {
                     Taken::NotWanted => wanted.returned(),
                     Taken::Stop => return Ok(AskedBlocks::Stopped),
                 },
-                Next::Done => return Ok(AskedBlocks::On),
-                Next::Nothing => {
+                NextBlock::Done => return Ok(AskedBlocks::On),
+                NextBlock::Nothing => {
                     let height = left.first().copied().unwrap_or(want.start);
                     if let Some(error) = self.source.left(height, false) {
                         return Err(error);
                     }
                 }
-                Next::Failed(error) => {
+                NextBlock::Failed(error) => {
                     let height = left.first().copied().unwrap_or(want.start);
                     // Peers are parted with as long as a thread waits for what they lack.
                     drop(wanted);

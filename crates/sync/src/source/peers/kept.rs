@@ -10,7 +10,7 @@ use apus_chain::{BlockHash, HEADER_SIZE, HeaderChain, Height, Network, Params};
 use apus_datadir::{
     BlockStore, ChainBlock, LEVELDB_LOCK, Obfuscation, SpentCoins, write_block_index,
 };
-use apus_p2p::headers::store::{Reader, write_frames, write_head};
+use apus_p2p::headers::store::{HeaderFileReader, write_frames, write_head};
 use apus_p2p::network::BlockProvider;
 use apus_storage::{DirStorage, Storage, write_atomically};
 use std::fs;
@@ -159,7 +159,7 @@ pub(super) fn read(storage: &dyn Storage, network: Network) -> Result<StoredHead
 /// Gives all headers that read well to `each`.
 pub(super) fn for_each(
     storage: &dyn Storage,
-    network: Network,
+    network: PeerNetwork,
     each: &mut dyn FnMut(&[u8; HEADER_SIZE]),
 ) -> Result<(), SyncError> {
     for file in storage.names().at(storage, "")? {
@@ -178,12 +178,14 @@ fn number_of(name: &str) -> Option<u32> {
 fn read_file(
     storage: &dyn Storage,
     file: &str,
-    network: Network,
+    network: PeerNetwork,
     each: &mut dyn FnMut(&[u8; HEADER_SIZE]),
 ) -> Result<bool, SyncError> {
     let mut input = storage.open(file, 0).at(storage, file)?;
     let length = storage.len(file).at(storage, file)?;
-    let Ok(Some(mut reader)) = Reader::open(&mut *input, network) else { return Ok(false) };
+    let Ok(Some(mut reader)) = HeaderFileReader::open(&mut *input, network) else {
+        return Ok(false);
+    };
     while let Ok(Some(frame)) = reader.next_frame() {
         frame.iter().for_each(&mut *each);
     }
@@ -194,7 +196,7 @@ fn read_file(
 pub(super) fn write(
     storage: &dyn Storage,
     number: u32,
-    network: Network,
+    network: PeerNetwork,
     headers: &[[u8; 80]],
 ) -> Result<(), SyncError> {
     let name = name(number);

@@ -1,0 +1,490 @@
+//! Every block rule that needs no coins: a [`BlockChecker`] turns raw bytes into [`BlockBytes`].
+//!
+//! The order of the checks is Core's (`validation.cpp`: `CheckBlock`, then
+//! `ContextualCheckBlock`), so that the first thing found wrong has the same name as there. The
+//! header's own rules (proof of work, difficulty, times, versions) are the header tree's business;
+//! amounts, scripts and spending are an engine's.
+//!
+//! Ids of the same transactions are computed one after the other while their bytes are near, and those of
+//! long ones last and together, since lanes that hash messages of different lengths wait for the longest.
+
+mod checked;
+mod survey;
+
+pub use checked::{BlockError, CheckedBlock, TxError};
+pub use survey::LOCKTIME_THRESHOLD;
+
+use crate::block::{BlockLayout, BlockView, TxView, Visitor};
+use crate::hashes::{BlockHash, Merkle, MerkleScratch, Txid, merkle_root};
+use crate::header::{Header, Height};
+use crate::params::Params;
+use crate::read::Reader;
+use crate::script::{
+    BLOCK_SIGOPS_COST_MAX, ScriptVerifier, WITNESS_SCALE_FACTOR, height_push, witness_commitment,
+};
+use crate::signet::check_signet_solution;
+use apus_hash::{Message, sha256d, sha256d_each};
+use survey::{BlockSurvey, Surveyor, WEIGHT_MAX};
+
+/// What the header chain knows of a block before its bytes are looked at.
+#[derive(Clone, Copy)]
+pub struct BlockContext<'a> {
+    /// The network's rules.
+    pub params: &'a Params,
+    /// Where the block stands.
+    pub height: Height,
+    /// Its hash. The header behind this hash has passed every header rule.
+    pub hash: BlockHash,
+    /// Median time past of the block before (BIP-113).
+    pub median_time_past: u32,
+    /// Runs the script of a signet block's solution; needed on signet alone.
+    pub verifier: Option<&'a dyn ScriptVerifier>,
+}
+
+/// A block whose bytes were checked against its header and all rules that need no coins. The
+/// only ways to get one are [`BlockChecker::check`] and a [`CheckedBlock`], which comes from
+/// [`BlockChecker::check_owned`].
+#[derive(Clone, Copy)]
+pub struct BlockBytes<'a> {
+    view: BlockView<'a>,
+    txids: &'a [[u8; 32]],
+    height: Height,
+    hash: BlockHash,
+    legacy_sigops: u64,
+}
+
+impl<'a> BlockBytes<'a> {
+    /// The block's height.
+    pub fn height(&self) -> Height {
+        self.height
+    }
+
+    /// The block's hash.
+    pub fn hash(&self) -> BlockHash {
+        self.hash
+    }
+
+    /// The block.
+    pub fn view(&self) -> BlockView<'a> {
+        self.view
+    }
+
+    /// Its signature operations that are seen without coins (Core `consensus/tx_verify.cpp`,
+    /// `GetLegacySigOpCount`).
+    pub fn legacy_sigops(&self) -> u64 {
+        self.legacy_sigops
+    }
+
+    /// The transactions with their ids, in block order.
+    pub fn txs(&self) -> impl ExactSizeIterator<Item = (Txid, TxView<'a>)> + use<'a> {
+        self.txids.iter().map(|&txid| Txid(txid)).zip(self.view.txs())
+    }
+
+    /// The ids of the transactions, in block order.
+    #[inline]
+    pub fn txids(&self) -> &'a [[u8; 32]] {
+        self.txids
+    }
+
+    /// The id of the transaction at a place in the block, if it has so many.
+    #[inline]
+    pub fn txid(&self, place: usize) -> Option<Txid> {
+        self.txids.get(place).map(|&txid| Txid(txid))
+    }
+}
+
+/// The ids of a block's transactions, in block order, all computed together.
+pub fn txids_of(view: &BlockView<'_>) -> Vec<Txid> {
+    let mut ids = Ids::default();
+    ids.hash(view, false);
+    ids.txids.into_iter().map(Txid).collect()
+}
+
+/// Checks blocks. One for each thread: it holds the working space that checking reuses.
+#[derive(Default)]
+pub struct BlockChecker {
+    layout: BlockLayout,
+    ids: Ids,
+    merkle: MerkleScratch,
+    fingerprints: Vec<u64>,
+    /// The last height whose witnesses are left alone.
+    unseen: Height,
+}
+
+impl BlockChecker {
+    /// Empty working space.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Leaves the witnesses of blocks up to this height alone, for blocks whose scripts are taken for valid:
+    /// nothing else depends on them that is not assumed with the scripts. Neither the commitment to them nor
+    /// what they add to the weight is checked, and the block is shown without them. So it makes no
+    /// difference which witnesses a copy has, or whether it has any. Core does as much when it goes over
+    /// its blocks once more (`validation.cpp`, `ConnectBlock`: no `ContextualCheckBlock`).
+    pub fn leave_witnesses(&mut self, up_to: Height) {
+        self.unseen = up_to;
+    }
+
+    /// Checks the block that `raw` begins with. Bytes behind it are not looked at, as in Core.
+    pub fn check<'a>(
+        &'a mut self,
+        raw: &'a [u8],
+        context: &BlockContext<'_>,
+    ) -> Result<BlockBytes<'a>, BlockError> {
+        let seen = context.height > self.unseen;
+        let Self { layout, ids, merkle, fingerprints, .. } = self;
+        let mut surveyor =
+            Surveyor::new(context.height, locktime_cutoff(raw, context), fingerprints);
+        let view = read(layout, raw, context, seen, &mut surveyor)?;
+        let survey = surveyor.finish(&view);
+        let segwit = context.height >= context.params.segwit_height;
+        let commitment = witness_commitment_of(&view).filter(|_| segwit && seen);
+        ids.hash(&view, commitment.is_some());
+        let Ids { txids, wtxids, .. } = ids;
+        check_without_place(&view, txids, context, merkle, &survey)?;
+        check_final(&survey, txids)?;
+        check_coinbase_height(&view, context)?;
+        if seen {
+            check_witnesses(&view, txids, wtxids, commitment, &survey, merkle)?;
+            check_weight(&view, &survey)?;
+        }
+        let (height, hash, legacy_sigops) = (context.height, context.hash, survey.sigops);
+        Ok(BlockBytes { view, txids, height, hash, legacy_sigops })
+    }
+
+    /// Reads the block that `raw` begins with, which must have the hash that is meant. No rule is checked:
+    /// for bytes that are known to be those of a block that was.
+    pub fn read<'a>(
+        &'a mut self,
+        raw: &'a [u8],
+        context: &BlockContext<'_>,
+    ) -> Result<BlockView<'a>, BlockError> {
+        read(&mut self.layout, raw, context, context.height > self.unseen, &mut ())
+    }
+
+    /// Checks a block whose parent is not known, so that its height is not either, nor a time: every
+    /// rule of [`check`](Self::check) that holds at whatever place. Height and time of `context` are
+    /// not looked at. Returns how many bytes of `raw` the block has.
+    ///
+    /// Witnesses are among them (Core `validation.cpp`, `CheckWitnessMalleation`): a block has those
+    /// that its coinbase commits to, or none at all, whether segwit is active at its height or not. The
+    /// merkle root fixes everything else, so of all the bytes under one header two pass at most: one
+    /// copy with the witnesses that are committed to, and one without any.
+    pub fn check_anywhere(
+        &mut self,
+        raw: &[u8],
+        context: &BlockContext<'_>,
+    ) -> Result<usize, BlockError> {
+        let Self { layout, ids, merkle, fingerprints, .. } = self;
+        let mut surveyor =
+            Surveyor::new(context.height, locktime_cutoff(raw, context), fingerprints);
+        let view = read(layout, raw, context, true, &mut surveyor)?;
+        let survey = surveyor.finish(&view);
+        let commitment = witness_commitment_of(&view);
+        ids.hash(&view, commitment.is_some());
+        let Ids { txids, wtxids, .. } = ids;
+        check_without_place(&view, txids, context, merkle, &survey)?;
+        if survey.witness.is_some() {
+            check_witnesses(&view, txids, wtxids, commitment, &survey, merkle)?;
+        }
+        check_weight(&view, &survey)?;
+        Ok(view.raw().len())
+    }
+}
+
+/// Reads the block that `raw` begins with, which must be the one that is meant, with its `witnesses` or
+/// without, and shows it to a visitor.
+fn read<'a>(
+    layout: &'a mut BlockLayout,
+    raw: &'a [u8],
+    context: &BlockContext<'_>,
+    witnesses: bool,
+    visitor: &mut impl Visitor,
+) -> Result<BlockView<'a>, BlockError> {
+    let view = layout.read_shown(raw, visitor)?;
+    let (found, length) = (view.hash(), view.raw().len());
+    if found != context.hash {
+        return Err(BlockError::OtherBlock { found });
+    }
+    if !witnesses {
+        layout.hide_witnesses();
+    }
+    Ok(layout.view(&raw[..length]))
+}
+
+/// The rules that need no place in a chain (Core `validation.cpp`, `CheckBlock`). Whether transactions
+/// are final is noted and not judged.
+fn check_without_place(
+    view: &BlockView<'_>,
+    txids: &[[u8; 32]],
+    context: &BlockContext<'_>,
+    merkle: &mut MerkleScratch,
+    survey: &BlockSurvey,
+) -> Result<(), BlockError> {
+    // Before what matches transactions and header, as in Core.
+    if let Err(why) = check_signet(view, txids, context) {
+        // The solution is a part of them. Without an interpreter nothing is known of it.
+        let mut is_whole =
+            || is_coinbase_first(view) && check_merkle_root(view, txids, merkle).is_ok();
+        return Err(match context.verifier.is_some() && is_whole() {
+            true => BlockError::Unsigned(why),
+            false => BlockError::SignetSolution(why),
+        });
+    }
+    check_merkle_root(view, txids, merkle)?;
+    check_shape(view, survey)?;
+    check_transactions(survey, txids)
+}
+
+/// Whether there is a coinbase where it belongs: nodes of the merkle tree that are passed off as transactions
+/// have none.
+fn is_coinbase_first(view: &BlockView<'_>) -> bool {
+    view.tx(0).is_some_and(|tx| tx.is_coinbase())
+}
+
+/// The block's solution on a chain that wants one (BIP-325), and why it is refused. Without an interpreter to run it, it
+/// is: an unchecked signature is no signature.
+fn check_signet(
+    view: &BlockView<'_>,
+    txids: &[[u8; 32]],
+    context: &BlockContext<'_>,
+) -> Result<(), String> {
+    if context.params.signet_challenge.is_none() {
+        return Ok(());
+    }
+    let verifier = context.verifier.ok_or("no script interpreter")?;
+    let coinbase = view.tx(0).map_or(&[][..], |tx| tx.raw());
+    let txids: Vec<Txid> = txids.iter().copied().map(Txid).collect();
+    let header = Header::parse(view.header());
+    check_signet_solution(context.params, &header, coinbase, &txids, verifier)
+        .map_err(|error| error.fault.to_string())
+}
+
+/// Core `validation.cpp`, `CheckMerkleRoot`.
+fn check_merkle_root(
+    view: &BlockView<'_>,
+    txids: &[[u8; 32]],
+    scratch: &mut MerkleScratch,
+) -> Result<(), BlockError> {
+    let Merkle { root, mutated } = merkle_root(txids, scratch);
+    if root != view.merkle_root().0 {
+        return Err(BlockError::MerkleRoot);
+    }
+    if mutated { Err(BlockError::DuplicateTransactions) } else { Ok(()) }
+}
+
+/// Bytes of two nodes of the merkle tree, which may be read as a transaction.
+const MERKLE_NODES_SIZE: usize = 64;
+
+/// The size limits and the place of the coinbase (Core `validation.cpp`, `CheckBlock`).
+fn check_shape(view: &BlockView<'_>, survey: &BlockSurvey) -> Result<(), BlockError> {
+    let (txs, size) = (view.tx_count(), survey.stripped_size);
+    // Core bounds four times the number of transactions too. None has less than ten bytes, so that
+    // the bound on the bytes comes first.
+    if txs == 0 || size * 4 > WEIGHT_MAX {
+        return Err(BlockError::Length { txs, size });
+    }
+    if survey.coinbase != Some(0) {
+        let nodes = view.txs().any(|tx| tx.stripped_size() == MERKLE_NODES_SIZE);
+        return Err(if nodes { BlockError::MerkleNodes } else { BlockError::CoinbaseMissing });
+    }
+    match survey.second_coinbase {
+        Some(tx) => Err(BlockError::CoinbaseMultiple { tx }),
+        None => Ok(()),
+    }
+}
+
+/// What each transaction must obey by itself (Core `consensus/tx_check.cpp`), and all together in
+/// signature operations (Core `validation.cpp`, `CheckBlock`).
+fn check_transactions(survey: &BlockSurvey, txids: &[[u8; 32]]) -> Result<(), BlockError> {
+    if let Some((tx, error)) = survey.invalid {
+        return Err(BlockError::Tx { tx, txid: Txid(txids[tx]), error });
+    }
+    let cost = survey.sigops * WITNESS_SCALE_FACTOR;
+    if cost > BLOCK_SIGOPS_COST_MAX {
+        return Err(BlockError::SigOps { cost });
+    }
+    Ok(())
+}
+
+/// All transactions are final (Core `validation.cpp`, `ContextualCheckBlock`).
+fn check_final(survey: &BlockSurvey, txids: &[[u8; 32]]) -> Result<(), BlockError> {
+    match survey.non_final {
+        Some(tx) => Err(BlockError::NonFinal { tx, txid: Txid(txids[tx]) }),
+        None => Ok(()),
+    }
+}
+
+/// The greatest weight (BIP-141; Core `validation.cpp`, `ContextualCheckBlock`).
+fn check_weight(view: &BlockView<'_>, survey: &BlockSurvey) -> Result<(), BlockError> {
+    let weight = survey.weight(view.raw().len());
+    if weight > WEIGHT_MAX { Err(BlockError::Weight { weight }) } else { Ok(()) }
+}
+
+/// The time that lock times are compared with: the median time past where BIP-113 is active
+/// (Core `validation.cpp`, `ContextualCheckBlock`). `raw` begins with the block's header, or is none.
+fn locktime_cutoff(raw: &[u8], context: &BlockContext<'_>) -> u32 {
+    if context.height >= context.params.csv_height {
+        return context.median_time_past;
+    }
+    raw.first_chunk().map_or(0, |header| Header::parse(header).time)
+}
+
+/// The height at the start of the coinbase (BIP-34).
+fn check_coinbase_height(
+    view: &BlockView<'_>,
+    context: &BlockContext<'_>,
+) -> Result<(), BlockError> {
+    if context.height < context.params.bip34_height {
+        return Ok(());
+    }
+    let (push, length) = height_push(context.height);
+    let begins = view
+        .tx(0)
+        .and_then(|coinbase| coinbase.inputs().next())
+        .is_some_and(|input| input.script_sig().starts_with(&push[..length]));
+    if begins { Ok(()) } else { Err(BlockError::CoinbaseHeight) }
+}
+
+/// Transactions whose ids are computed before those with witnesses are: few enough to be still in
+/// the second-level cache then.
+const HASHED_TOGETHER: usize = 1024;
+
+/// Transactions of so many bytes are few, and few of them have the same length.
+const LONG_BYTES: usize = 2048;
+
+/// The ids of one block's transactions, and working space.
+#[derive(Debug, Default)]
+struct Ids {
+    /// Without witnesses.
+    txids: Vec<[u8; 32]>,
+    /// With witnesses, where they were asked for: zero for the coinbase, the plain id where there
+    /// is no witness.
+    wtxids: Vec<[u8; 32]>,
+    /// Places of transactions, and what they hash to.
+    places: Vec<u32>,
+    hashes: Vec<[u8; 32]>,
+    /// Places of long transactions, and whether the id with witness is meant.
+    long: Vec<(u32, bool)>,
+}
+
+fn is_long(tx: &TxView<'_>) -> bool {
+    tx.raw().len() >= LONG_BYTES
+}
+
+impl Ids {
+    /// Computes the ids of `view`, those with witnesses only if they are `wanted`.
+    fn hash(&mut self, view: &BlockView<'_>, wanted: bool) {
+        // What was there is overwritten, all of it.
+        self.txids.resize(view.tx_count(), [0; 32]);
+        self.wtxids.clear();
+        self.long.clear();
+        for first in (0..view.tx_count()).step_by(HASHED_TOGETHER) {
+            let end = view.tx_count().min(first + HASHED_TOGETHER);
+            // The id of a long one comes last; until then it is as good as any.
+            let message = |index: usize| match view.tx_at(first + index) {
+                tx if is_long(&tx) => Message::default(),
+                tx => Message(tx.id_parts()),
+            };
+            sha256d_each(message, &mut self.txids[first..end]);
+            if wanted {
+                self.hash_with_witness(view, first, end);
+            }
+            let long = (first..end).filter(|&place| is_long(&view.tx_at(place)));
+            self.long.extend(long.map(|place| (place as u32, false)));
+        }
+        self.hash_long(view, wanted);
+        if let Some(coinbase) = self.wtxids.first_mut() {
+            *coinbase = [0; 32];
+        }
+    }
+
+    /// The ids with witnesses of the transactions `first..end` that are not long.
+    fn hash_with_witness(&mut self, view: &BlockView<'_>, first: usize, end: usize) {
+        let Self { txids, wtxids, places, hashes, .. } = self;
+        wtxids.extend_from_slice(&txids[first..end]);
+        let here = |&place: &usize| {
+            let tx = view.tx_at(place);
+            tx.has_witness() && !is_long(&tx)
+        };
+        places.clear();
+        places.extend((first..end).filter(here).map(|place| place as u32));
+        hashes.resize(places.len(), [0; 32]);
+        let raw = |index: usize| view.tx_at(places[index] as usize).raw();
+        sha256d_each(|index| Message::from(raw(index)), hashes);
+        for (place, hash) in places.iter().zip(hashes) {
+            wtxids[*place as usize] = *hash;
+        }
+    }
+
+    /// All ids of the long transactions.
+    fn hash_long(&mut self, view: &BlockView<'_>, wanted: bool) {
+        let Self { txids, wtxids, hashes, long, .. } = self;
+        if wanted {
+            long.extend_from_within(..);
+            let half = long.len() / 2;
+            long[half..].iter_mut().for_each(|(_, witness)| *witness = true);
+        }
+        hashes.resize(long.len(), [0; 32]);
+        let message = |index: usize| {
+            let (place, witness) = long[index];
+            let tx = view.tx_at(place as usize);
+            // Without a witness both ids are the same.
+            if witness && tx.has_witness() {
+                Message::from(tx.raw())
+            } else {
+                Message(tx.id_parts())
+            }
+        };
+        sha256d_each(message, hashes);
+        for (&(place, witness), hash) in long.iter().zip(hashes) {
+            let ids = if witness { &mut *wtxids } else { &mut *txids };
+            ids[place as usize] = *hash;
+        }
+    }
+}
+
+/// What the block's coinbase says of its witnesses: the last output that looks like a commitment
+/// counts.
+fn witness_commitment_of<'a>(block: &BlockView<'a>) -> Option<&'a [u8; 32]> {
+    block.tx(0)?.outputs().filter_map(|output| witness_commitment(output.script())).last()
+}
+
+/// Checks that the witnesses are those that the coinbase commits to, or that there are none.
+/// `commitment` is there only if segwit is active at the block's height; `wtxids` are the ids with
+/// witnesses that it is then about.
+fn check_witnesses(
+    block: &BlockView<'_>,
+    txids: &[[u8; 32]],
+    wtxids: &[[u8; 32]],
+    commitment: Option<&[u8; 32]>,
+    survey: &BlockSurvey,
+    merkle: &mut MerkleScratch,
+) -> Result<(), BlockError> {
+    let coinbase = block.tx(0).ok_or(BlockError::CoinbaseMissing)?;
+    let Some(commitment) = commitment else {
+        return match survey.witness {
+            Some(tx) => Err(BlockError::UnexpectedWitness { tx, txid: Txid(txids[tx]) }),
+            None => Ok(()),
+        };
+    };
+    let nonce = reserved_value(&coinbase).ok_or(BlockError::WitnessNonceSize)?;
+    let root = merkle_root(wtxids, merkle).root;
+    if sha256d(&[root, nonce].concat()) != *commitment {
+        return Err(BlockError::WitnessMerkleMatch);
+    }
+    Ok(())
+}
+
+/// The coinbase's witness, which must be a single item of 32 bytes.
+fn reserved_value(coinbase: &TxView<'_>) -> Option<[u8; 32]> {
+    let mut reader = Reader::new(coinbase.witness());
+    // A coinbase has one input, hence one stack: its count, then the item with its length.
+    let single = reader.compact_size().ok()? == 1 && reader.compact_size().ok()? == 32;
+    let value = *reader.array().ok()?;
+    single.then_some(value)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,444 @@
+//! [`MessageReader`] and [`MessageWriter`]: messages over a connection, in either transport.
+//!
+//! The plaintext transport is here, the encrypted one in [`v2`](super::v2). In plaintext a header of 24
+//! bytes stands before each payload: magic of the network (4), command (12), length of the payload (4),
+//! first four bytes of the payload's SHA256d (4) (Core `protocol.h`, `CMessageHeader`). A header that is
+//! not ours, too long a payload, or a wrong checksum of anything but a block ends the connection; Core
+//! only drops a message with the last.
+//!
+//! Large messages use memory again ([`Buffers`]). Memory for a block that comes from the system is zeros that
+//! the system has to make, page by page, and goes back to it as soon as the block is taken: with blocks
+//! of megabytes at hundreds a second that was a tenth of all time.
+
+use super::socket::{Body, Deadline, Incoming, PeerError, send};
+use super::v2::{LENGTH_BYTES, V2Reader, V2Writer};
+use crate::message::{COMMAND_BYTES, CommandName, Message, PAYLOAD_BYTES_MAX, decode, encode};
+use apus_chain::Network;
+use apus_hash::sha256d;
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::net::{Shutdown, TcpStream};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long [`MessageReader::read`] waits unless told otherwise.
+pub(crate) const TICK: Duration = Duration::from_millis(200);
+
+/// What the bytes mean.
+pub(crate) enum Decoder {
+    V1(V1Reader),
+    V2(Box<V2Reader>),
+}
+
+/// The receiving half of a connection.
+///
+/// It never waits long: a message may come over many calls of [`MessageReader::read`].
+pub struct MessageReader {
+    incoming: Incoming,
+    decoder: Decoder,
+    /// The message under way, once its length is known.
+    body: Option<Body>,
+    tick: Duration,
+    /// Whether an error was told: nothing that comes after it can be trusted.
+    over: bool,
+}
+
+impl MessageReader {
+    pub(crate) const fn new(incoming: Incoming, decoder: Decoder, tick: Duration) -> Self {
+        Self { incoming, decoder, body: None, tick, over: false }
+    }
+
+    /// Sets how long [`MessageReader::read`] waits, from a millisecond to a day.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn set_tick(&mut self, tick: Duration) -> Result<(), PeerError> {
+        self.tick = tick;
+        self.incoming.set_tick(tick)
+    }
+
+    /// Takes memory for blocks from there, where [`BlockBuffer`](super::BlockBytes) leave theirs.
+    pub fn use_buffers(&mut self, buffers: &Arc<Buffers>) {
+        self.incoming.use_buffers(buffers);
+    }
+
+    /// All bytes received so far, those of an unfinished message among them.
+    #[must_use]
+    pub fn bytes_received(&self) -> u64 {
+        self.incoming.received().load(Ordering::Relaxed)
+    }
+
+    /// The counter behind [`MessageReader::bytes_received`], for other threads to watch.
+    #[must_use]
+    pub fn bytes_received_counter(&self) -> Arc<AtomicU64> {
+        Arc::clone(self.incoming.received())
+    }
+
+    /// The next message, or `None` if it is not all there within the tick (200 ms if not set): then
+    /// the next call goes on with it.
+    ///
+    /// # Errors
+    /// When the connection is over or the peer broke the protocol. Nothing can be read after that.
+    pub fn read(&mut self) -> Result<Option<Message>, PeerError> {
+        if self.over {
+            return Err(PeerError::Closed);
+        }
+        let result = self.read_for_a_tick();
+        self.over = result.is_err();
+        result
+    }
+
+    fn read_for_a_tick(&mut self) -> Result<Option<Message>, PeerError> {
+        let start = Instant::now();
+        let mut late = false;
+        loop {
+            if let Some((command, payload)) = self.take_message()? {
+                return Ok(Some(decode(command, payload)?));
+            }
+            if late {
+                return Ok(None);
+            }
+            let more = match &mut self.body {
+                Some(body) => body.wait(&mut self.incoming)?,
+                None => self.incoming.wait()?,
+            };
+            // A peer that sends a byte now and then must not hold us here.
+            late = !more || start.elapsed() >= self.tick;
+        }
+    }
+
+    /// The next message that is all here.
+    fn take_message(&mut self) -> Result<Option<(CommandName, Vec<u8>)>, PeerError> {
+        loop {
+            if self.body.is_none() {
+                let Some(length) = self.take_length()? else { return Ok(None) };
+                self.body = Some(Body::new(length));
+            }
+            let Some(mut body) = self.body.take() else { return Ok(None) };
+            if !body.take_from(&mut self.incoming) {
+                self.body = Some(body);
+                return Ok(None);
+            }
+            let message = match &mut self.decoder {
+                Decoder::V1(decoder) => Some(decoder.payload(body.into_bytes())?),
+                Decoder::V2(decoder) => decoder.packet(body.into_bytes())?,
+            };
+            if message.is_some() {
+                return Ok(message);
+            }
+        }
+    }
+
+    /// Takes what stands before a payload, if it is here: the payload's length.
+    fn take_length(&mut self) -> Result<Option<usize>, PeerError> {
+        match &mut self.decoder {
+            Decoder::V1(decoder) => self
+                .incoming
+                .take::<HEADER_BYTES>()
+                .map(|header| decoder.header(&header))
+                .transpose(),
+            Decoder::V2(decoder) => self
+                .incoming
+                .take::<LENGTH_BYTES>()
+                .map(|length| decoder.length(length))
+                .transpose(),
+        }
+    }
+}
+
+impl fmt::Debug for MessageReader {
+    /// Without keys.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MessageReader")
+            .field("bytes_received", &self.bytes_received())
+            .finish_non_exhaustive()
+    }
+}
+
+/// How long a message may take to write, unless told otherwise.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How messages become bytes.
+pub(crate) enum Encoder {
+    V1(Network),
+    V2(Box<V2Writer>),
+}
+
+/// The sending half of a connection.
+///
+/// Whatever fails closes the connection: half a message cannot be taken back.
+pub struct MessageWriter {
+    stream: Arc<TcpStream>,
+    encoder: Encoder,
+    /// Whether the peer reads `addrv2`.
+    addrv2: bool,
+    timeout: Duration,
+}
+
+impl MessageWriter {
+    pub(crate) const fn new(stream: Arc<TcpStream>, encoder: Encoder) -> Self {
+        Self { stream, encoder, addrv2: false, timeout: WRITE_TIMEOUT }
+    }
+
+    /// Sets how long a message may take until the peer's side took all of it (20 s if not set).
+    pub const fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    /// Goes over from the handshake's limit to that of single messages.
+    pub(crate) const fn after_handshake(&mut self, addrv2: bool) {
+        self.addrv2 = addrv2;
+        self.timeout = WRITE_TIMEOUT;
+    }
+
+    /// Writes a message.
+    ///
+    /// # Errors
+    /// When the connection is over, the peer does not read in time, or the message is larger than
+    /// the protocol allows.
+    pub fn write(&mut self, message: &Message) -> Result<(), PeerError> {
+        let (command, payload) = encode(message, self.addrv2);
+        self.write_payload(command, &payload)
+    }
+
+    /// Writes a block that the caller keeps.
+    ///
+    /// # Errors
+    /// As [`MessageWriter::write`].
+    pub fn write_block(&mut self, block: &[u8]) -> Result<(), PeerError> {
+        self.write_payload(CommandName::new("block"), block)
+    }
+
+    fn write_payload(&mut self, command: CommandName, payload: &[u8]) -> Result<(), PeerError> {
+        let result = self.try_write(command, payload);
+        if result.is_err() {
+            // An error means that it is closed already.
+            let _ = self.stream.shutdown(Shutdown::Both);
+        }
+        result
+    }
+
+    fn try_write(&mut self, command: CommandName, payload: &[u8]) -> Result<(), PeerError> {
+        if payload.len() > PAYLOAD_BYTES_MAX {
+            let what = format!("`{command}` of {} bytes is no message", payload.len());
+            return Err(PeerError::Io(io::Error::new(io::ErrorKind::InvalidInput, what)));
+        }
+        let deadline = Deadline::new(self.timeout, "the peer's taking a message");
+        match &mut self.encoder {
+            Encoder::V1(network) => {
+                let header = header(*network, command, payload);
+                let mut parts = [IoSlice::new(&header), IoSlice::new(payload)];
+                send(&self.stream, &mut parts, &deadline)
+            }
+            Encoder::V2(encoder) => {
+                let packet = encoder.packet(command, payload)?;
+                send(&self.stream, &mut [IoSlice::new(packet)], &deadline)?;
+                encoder.sent();
+                Ok(())
+            }
+        }
+    }
+}
+
+impl fmt::Debug for MessageWriter {
+    /// Without keys.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MessageWriter")
+            .field("addrv2", &self.addrv2)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Bytes before each payload.
+pub(crate) const HEADER_BYTES: usize = 24;
+/// Bytes that begin every connection in plaintext: magic and the command `version`.
+pub(crate) const PREFIX_BYTES: usize = 16;
+
+const BLOCK: CommandName = CommandName::new("block");
+
+/// Reads messages out of headers and payloads.
+#[derive(Debug)]
+pub(crate) struct V1Reader {
+    network: Network,
+    command: CommandName,
+    checksum: [u8; 4],
+}
+
+impl V1Reader {
+    pub(crate) const fn new(network: Network) -> Self {
+        Self { network, command: CommandName::NONE, checksum: [0; 4] }
+    }
+
+    /// Takes a header; returns how many bytes of payload follow.
+    pub(crate) fn header(&mut self, header: &[u8; HEADER_BYTES]) -> Result<usize, PeerError> {
+        let (magic, rest) = split::<4>(header);
+        let (command, rest) = split::<COMMAND_BYTES>(rest);
+        let (len, rest) = split::<4>(rest);
+        let (checksum, _) = split::<4>(rest);
+        check_magic(magic, self.network)?;
+        let command = CommandName::from_bytes(command);
+        let len = u32::from_le_bytes(len) as usize;
+        if len > PAYLOAD_BYTES_MAX {
+            let what = format!("message `{command}`");
+            return Err(PeerError::TooLong { what, bytes: len, limit: PAYLOAD_BYTES_MAX });
+        }
+        (self.command, self.checksum) = (command, checksum);
+        Ok(len)
+    }
+
+    /// Takes the payload that belongs to the last header.
+    ///
+    /// That of a block is not held against its checksum: every byte of a block is proved by its
+    /// header, which the consumer checks in any case, and hashing it once more would be a seventh
+    /// of all work.
+    pub(crate) fn payload(&self, payload: Vec<u8>) -> Result<(CommandName, Vec<u8>), PeerError> {
+        if self.command != BLOCK && checksum(&payload) != self.checksum {
+            return Err(PeerError::protocol(format!(
+                "message `{}` of {} bytes has a wrong checksum",
+                self.command,
+                payload.len()
+            )));
+        }
+        Ok((self.command, payload))
+    }
+}
+
+/// The header of a message.
+pub(crate) fn header(network: Network, command: CommandName, payload: &[u8]) -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    header[..4].copy_from_slice(&network.magic());
+    header[4..16].copy_from_slice(&command.to_bytes());
+    header[16..20].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+    header[20..].copy_from_slice(&checksum(payload));
+    header
+}
+
+/// Whether these are the first bytes of a connection in plaintext (BIP-324, "V1 prefix"). In
+/// another network's plaintext they are an error: no key looks like that.
+pub(crate) fn is_v1(first: &[u8; PREFIX_BYTES], network: Network) -> Result<bool, PeerError> {
+    let (magic, command) = split::<4>(first);
+    if command != CommandName::new("version").to_bytes() {
+        return Ok(false);
+    }
+    check_magic(magic, network).map(|()| true)
+}
+
+fn check_magic(found: [u8; 4], wanted: Network) -> Result<(), PeerError> {
+    if found == wanted.magic() {
+        return Ok(());
+    }
+    Err(match Network::from_magic(found) {
+        Some(found) => PeerError::WrongNetwork { found, wanted },
+        None => PeerError::protocol(format!(
+            "a message begins with {:08x}, not with {:08x}",
+            u32::from_be_bytes(found),
+            u32::from_be_bytes(wanted.magic())
+        )),
+    })
+}
+
+fn checksum(payload: &[u8]) -> [u8; 4] {
+    split::<4>(&sha256d(payload)).0
+}
+
+/// The first `N` bytes and the others. For slices that are known to be as long.
+fn split<const N: usize>(bytes: &[u8]) -> ([u8; N], &[u8]) {
+    let (first, rest) = bytes.split_first_chunk().expect("a header's fields fit the header");
+    (*first, rest)
+}
+
+/// Smaller messages are the allocator's, which is good at them.
+const BYTES_LEAST: usize = 128 << 10;
+
+/// Bytes that may lie unused at least: room for a block of any size.
+const FREE_BYTES_LEAST: u64 = 4 << 20;
+
+/// Memory that is not in use now; by default none is kept.
+#[derive(Debug, Default)]
+pub struct Buffers {
+    free: Mutex<Vec<Vec<u8>>>,
+    /// Bytes that may lie here unused.
+    free_bytes_max: usize,
+}
+
+impl Buffers {
+    /// For so many `bytes` of blocks that are on their way or wait: an eighth more may lie unused.
+    pub(crate) fn beside(bytes: u64) -> Self {
+        let free_bytes_max = usize::try_from((bytes / 8).max(FREE_BYTES_LEAST));
+        Self { free: Mutex::default(), free_bytes_max: free_bytes_max.unwrap_or(usize::MAX) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Memory for `total` bytes, with anything in it, and at most a quarter larger, since only the
+    /// bytes of blocks are counted; none if none fits. It was taken from the system before, so a
+    /// peer that promises a block and does not send it costs no more.
+    pub(crate) fn take(&self, total: usize) -> Option<Vec<u8>> {
+        if total < BYTES_LEAST {
+            return None;
+        }
+        let mut free = self.lock();
+        let fits = |buffer: &Vec<u8>| (total..=total + total / 4).contains(&buffer.capacity());
+        let place = free.iter().rposition(fits)?;
+        Some(free.remove(place))
+    }
+
+    fn give(&self, bytes: Vec<u8>) {
+        if !(BYTES_LEAST..=self.free_bytes_max).contains(&bytes.capacity()) {
+            return;
+        }
+        let mut free = self.lock();
+        // Blocks may have grown: what lies here longest is what fits least.
+        let mut held: usize = free.iter().map(Vec::capacity).sum();
+        while held + bytes.capacity() > self.free_bytes_max && !free.is_empty() {
+            held -= free.remove(0).capacity();
+        }
+        free.push(bytes);
+    }
+}
+
+/// The bytes of a block. Their memory is used again when this is dropped.
+pub struct BlockBuffer {
+    bytes: Vec<u8>,
+    home: Arc<Buffers>,
+}
+
+impl BlockBuffer {
+    pub(crate) fn new(bytes: Vec<u8>, home: &Arc<Buffers>) -> Self {
+        Self { bytes, home: Arc::clone(home) }
+    }
+}
+
+impl Clone for BlockBuffer {
+    fn clone(&self) -> Self {
+        Self::new(self.bytes.clone(), &self.home)
+    }
+}
+
+impl Deref for BlockBuffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for BlockBuffer {
+    fn drop(&mut self) {
+        self.home.give(std::mem::take(&mut self.bytes));
+    }
+}
+
+impl fmt::Debug for BlockBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.bytes.len())
+    }
+}
+
+#[cfg(test)]
+mod tests;
