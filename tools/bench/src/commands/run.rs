@@ -310,8 +310,8 @@ fn write(args: &RunArgs, record: &Record, attachments: &Attachments) -> Result<(
 }
 
 fn draw(path: &Path, record: &Record) -> Result<(), Failure> {
-    let picture = chart(record).map_err(Failure::usage)?;
-    write_text(path, &picture.to_svg())
+    let picture = chart(record).ok_or_else(|| Failure::usage("the record holds no chain"))?;
+    write_text(path, &picture)
 }
 
 fn write_text(path: &Path, text: &str) -> Result<(), Failure> {

@@ -39,7 +39,7 @@ pub use crate::table::{Table, bytes, grouped, short};
 pub use apus_chain::utc;
 pub use cache::PageCache;
 pub use chain::Chain;
-pub use chart::{ChartError, chart};
+pub use chart::chart;
 pub use error::RunError;
 pub use record::{
     ChainRecord, Counts, Measured, OneRun, OutputCost, Ratio, Record, Scaling, VERSION,

@@ -67,7 +67,6 @@ pub(crate) const RANKS: &[(&str, u32)] = &[
     ("apus-coins", 4),
     ("apus-sync", 4),
     ("apus-cluster", 5),
-    ("apus-plot", 5),
     ("apus-bench", 6),
     ("apus", 7),
 ];

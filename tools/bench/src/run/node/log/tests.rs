@@ -154,12 +154,3 @@ fn an_extract_is_short_and_has_the_ends() {
     // The extract is a log again.
     assert_eq!(read(&extract).connect_seconds(), Some(0.0));
 }
-
-#[test]
-fn an_extract_can_be_drawn() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("debug.log");
-    std::fs::write(&path, read(VERSION_29).extract).unwrap();
-    let run = apus_plot::read(&path, &apus_plot::ReadOptions::default()).unwrap();
-    assert_eq!(run.height(), 300);
-}
