@@ -1,4 +1,4 @@
-//! [`chart`]: runs as lines, height over time, and below it how many times as fast as one of them
+//! [`RunsChart`]: runs as lines, height over time, and below it how many times as fast as one of them
 //! the others are.
 //!
 //! Both panels have the same axis of time. It is logarithmic where linear would squeeze the fastest

@@ -1,7 +1,7 @@
 //! [`chart`]: wall times of a record as bars.
 
-use super::matrix::{Names, Subject};
-use super::record::{ChainRecord, Measured, Record};
+use super::matrix::{Subject, SubjectNames};
+use super::record::{BenchRecord, ChainRecord, SubjectMeasured};
 use crate::table::bytes;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -23,8 +23,8 @@ const FLOOR: RGBColor = RGBColor(0x00, 0x9e, 0x73);
 /// One chain: wall time of every subject, and the floor. Several chains: speed of every subject on
 /// each, where equal bars mean that it does not depend on the length.
 /// None if nothing was measured. The text of an SVG.
-pub fn chart(record: &Record) -> Option<String> {
-    let names = Names::of(record.chains.iter().flat_map(subjects));
+pub fn chart(record: &BenchRecord) -> Option<String> {
+    let names = SubjectNames::of(record.chains.iter().flat_map(subjects));
     match &record.chains[..] {
         [] => None,
         [chain] => {
@@ -58,7 +58,7 @@ fn colour(subject: &Subject) -> RGBColor {
     if matches!(subject, Subject::Bitcoind { .. }) { NODE } else { APUS }
 }
 
-fn wall(measured: &Measured, names: &Names) -> BarRow {
+fn wall(measured: &SubjectMeasured, names: &SubjectNames) -> BarRow {
     let wall = measured.wall_seconds;
     BarRow {
         label: names.name(&measured.subject),
@@ -68,7 +68,7 @@ fn wall(measured: &Measured, names: &Names) -> BarRow {
     }
 }
 
-fn speed(chain: &ChainRecord, subject: &Subject, names: &Names) -> Option<BarRow> {
+fn speed(chain: &ChainRecord, subject: &Subject, names: &SubjectNames) -> Option<BarRow> {
     let measured = chain.measured.iter().find(|measured| measured.subject == *subject)?;
     let rate = |seconds: f64| chain.counts.bytes as f64 / seconds / 1e6;
     let wall = measured.wall_seconds;
@@ -162,7 +162,7 @@ fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::testing::record;
+    use crate::run::tests::record;
 
     #[test]
     fn one_chain_shows_times_and_several_show_speeds() {

@@ -3,29 +3,28 @@
 //! Each run has a work folder of its own and begins from nothing, so that the first is not better
 //! off than the last.
 
-use super::chain::Chain;
-use super::error::{At, RunError};
+use super::chain::BenchChain;
 use super::matrix::{
-    CHAINSTATE, PROOFS, PROVE, ROOTS, SNAPSHOT_HINTS, Subject, UTREEXO, VERIFY, Validation,
+    CHAINSTATE, PROOFS, PROVE, ROOTS, SNAPSHOT_HINTS, ScriptValidation, Subject, UTREEXO, VERIFY,
     connects, judged_by,
 };
 use super::node::CHAIN_DIR;
 use super::record::OneRun;
-use super::report::Report;
+use super::report::ApusReport;
+use crate::error::{AtPath, BenchError};
 use crate::process;
-use std::fs;
-use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+use std::{fs, io};
 
 /// Longer than any run should take.
 const LIMIT: Duration = Duration::from_secs(6 * 3600);
 
 /// How runs of Apus are started.
-pub(crate) struct Apus<'a> {
+pub(crate) struct ApusRunner<'a> {
     /// The program.
     pub(crate) program: &'a Path,
     /// A folder for everything that a run leaves.
@@ -34,7 +33,7 @@ pub(crate) struct Apus<'a> {
     pub(crate) place: Option<usize>,
 }
 
-impl<'a> Apus<'a> {
+impl<'a> ApusRunner<'a> {
     /// One run at a time.
     pub(crate) fn new(program: &'a Path, scratch: &'a Path) -> Self {
         Self { program, scratch, place: None }
@@ -53,7 +52,7 @@ impl<'a> Apus<'a> {
     /// A `node` has index and undo data of the chain, which some need.
     pub(super) fn arguments(
         &self,
-        chain: &Chain,
+        chain: &BenchChain,
         node: Option<&Path>,
         subject: &Subject,
     ) -> Option<Vec<String>> {
@@ -90,7 +89,7 @@ impl<'a> Apus<'a> {
             pairs.push(("--engine", judged_by(engine).to_owned()));
         }
         pairs.push(("--validation", validation.word().to_owned()));
-        if *validation == Validation::Assumevalid {
+        if *validation == ScriptValidation::Assumevalid {
             // By hints alone the witnesses below it are left alone, as bitcoind leaves them.
             match &chain.manifest {
                 Some(manifest) => pairs.push(("--assumevalid", manifest.assumevalid_hash.clone())),
@@ -118,17 +117,17 @@ impl<'a> Apus<'a> {
     }
 
     /// Where proofs of a chain lie that were made before.
-    fn proofs(&self, chain: &Chain) -> PathBuf {
+    fn proofs(&self, chain: &BenchChain) -> PathBuf {
         self.scratch.join(format!("proofs-{}", chain.mark()))
     }
 
     /// Makes the proofs of a chain that a subject goes by, if they are not there, as one like it makes them.
     pub(super) fn prove(
         &self,
-        chain: &Chain,
+        chain: &BenchChain,
         subject: &Subject,
         interrupt: &AtomicBool,
-    ) -> Result<(), RunError> {
+    ) -> Result<(), BenchError> {
         let mut prove = subject.clone();
         if let Subject::Apus { engine, output, .. } = &mut prove {
             PROVE.clone_into(engine);
@@ -145,7 +144,7 @@ impl<'a> Apus<'a> {
         path: &Path,
         arguments: Option<Vec<String>>,
         interrupt: &AtomicBool,
-    ) -> Result<(), RunError> {
+    ) -> Result<(), BenchError> {
         let Some(arguments) = arguments.filter(|_| !path.exists()) else { return Ok(()) };
         self.run(&arguments, None, 0, interrupt)?;
         // What a run left that was stopped has no such name.
@@ -153,17 +152,17 @@ impl<'a> Apus<'a> {
     }
 
     /// Where the snapshot of a chain lies that was made before, for hints out of it.
-    fn snapshot(&self, chain: &Chain) -> PathBuf {
+    fn snapshot(&self, chain: &BenchChain) -> PathBuf {
         self.scratch.join(format!("snapshot-{}.dat", chain.mark()))
     }
 
     /// Makes the snapshot of a chain that a subject takes hints out of, if it is not there.
     pub(super) fn write_snapshot(
         &self,
-        chain: &Chain,
+        chain: &BenchChain,
         subject: &Subject,
         interrupt: &AtomicBool,
-    ) -> Result<(), RunError> {
+    ) -> Result<(), BenchError> {
         let mut writes = subject.plainer();
         if let Some(Subject::Apus { output, .. }) = &mut writes {
             "snapshot".clone_into(output);
@@ -176,7 +175,7 @@ impl<'a> Apus<'a> {
     /// the peers: they are held against hints, and a chainstate is written, as bitcoind does.
     pub(crate) fn download_arguments(
         &self,
-        chain: &Chain,
+        chain: &BenchChain,
         peers: &[SocketAddr],
         v2transport: bool,
         dbcache_mib: u64,
@@ -207,7 +206,7 @@ impl<'a> Apus<'a> {
         threads: Option<usize>,
         round: u32,
         interrupt: &AtomicBool,
-    ) -> Result<(OneRun, Report), RunError> {
+    ) -> Result<(OneRun, ApusReport), BenchError> {
         fs::create_dir_all(self.folder()).at(&self.folder())?;
         remove_file(&self.report())?;
         remove_file(&self.folder().join(SNAPSHOT))?;
@@ -221,15 +220,12 @@ impl<'a> Apus<'a> {
         let first = self.place.unwrap_or(0);
         let processors = threads.map(|threads| first..first.saturating_add(threads));
         let usage = process::run_on(processors, &mut command, LIMIT, interrupt)?;
-        let report = Report::read(&self.report())?;
+        let report = ApusReport::read(&self.report())?;
         let run = OneRun {
-            round,
-            wall_seconds: usage.wall_seconds,
             cpu_seconds: report.cpu_seconds.unwrap_or(0.0).max(usage.cpu_seconds),
             rss_peak_bytes: report.rss_peak_bytes.max(usage.rss_peak_bytes),
             phases: report.phases.clone(),
-            connect_seconds: None,
-            side_by_side_seconds: None,
+            ..OneRun::of(round, usage)
         };
         Ok((run, report))
     }
@@ -260,12 +256,12 @@ fn line(command: &[&str], pairs: Vec<(&str, String)>, assumes: bool) -> Vec<Stri
 }
 
 /// Removes a file if it is there.
-fn remove_file(path: &Path) -> Result<(), RunError> {
+fn remove_file(path: &Path) -> Result<(), BenchError> {
     unless_gone(fs::remove_file(path)).at(path)
 }
 
 /// Removes a folder if it is there.
-fn remove_folder(path: &Path) -> Result<(), RunError> {
+fn remove_folder(path: &Path) -> Result<(), BenchError> {
     unless_gone(fs::remove_dir_all(path)).at(path)
 }
 
@@ -279,11 +275,11 @@ fn unless_gone(removed: io::Result<()>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::testing::{apus, manifest, roots, utxo};
+    use crate::run::tests::{apus, manifest, roots, utxo};
     use apus_chain::Network;
 
     fn arguments(subject: &Subject) -> Option<String> {
-        let chain = Chain {
+        let chain = BenchChain {
             name: "small".to_owned(),
             folder: PathBuf::new(),
             network: Network::Regtest,
@@ -291,7 +287,7 @@ mod tests {
             hints: "chain.hints".into(),
             manifest: Some(manifest()),
         };
-        let apus = Apus::new(Path::new("apus"), Path::new("s"));
+        let apus = ApusRunner::new(Path::new("apus"), Path::new("s"));
         Some(apus.arguments(&chain, Some(Path::new("node")), subject)?.join(" "))
     }
 
@@ -326,11 +322,11 @@ mod tests {
             )
         );
         assert_eq!(
-            arguments(&utxo(Validation::Assumevalid)),
+            arguments(&utxo(ScriptValidation::Assumevalid)),
             around("--engine utxo --validation assumevalid --assumevalid cd", 2, "")
         );
         assert_eq!(
-            arguments(&utxo(Validation::Full)),
+            arguments(&utxo(ScriptValidation::Full)),
             around("--engine utxo --validation full", 2, "")
         );
         let of_node = |own: &str, rest: &str| {
@@ -346,12 +342,12 @@ mod tests {
                 " --out null"
             )
         );
-        let mut verify = utxo(Validation::Assumevalid);
+        let mut verify = utxo(ScriptValidation::Assumevalid);
         if let Subject::Apus { engine, .. } = &mut verify {
             *engine = VERIFY.to_owned();
         }
         assert_eq!(arguments(&verify), of_node("verify --chain regtest --datadir node", ""));
-        let mut by_proofs = utxo(Validation::Assumevalid);
+        let mut by_proofs = utxo(ScriptValidation::Assumevalid);
         if let Subject::Apus { engine, .. } = &mut by_proofs {
             *engine = UTREEXO.to_owned();
         }
@@ -372,7 +368,7 @@ mod tests {
         }
         let blocks = "utreexo prove --chain regtest --blocksdir blocks";
         assert_eq!(arguments(&prove), of_node(blocks, " --out s/proved"));
-        let node = Subject::Bitcoind { validation: Validation::Full, dbcache_mib: 450 };
+        let node = Subject::Bitcoind { validation: ScriptValidation::Full, dbcache_mib: 450 };
         assert_eq!(arguments(&node), None);
     }
 }

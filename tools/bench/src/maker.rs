@@ -10,28 +10,24 @@
 
 mod build;
 mod coins;
-mod cost;
-mod error;
 mod files;
 mod keys;
 mod law;
 mod plan;
-mod shape;
-mod tally;
 mod tx;
 
-pub use error::MakeError;
-pub use law::Profile;
+pub use law::ChainProfile;
 
-use crate::manifest::{self, Manifest};
+use crate::error::{AtPath, BenchError, ErrorKind};
+use crate::manifest::{self, ChainManifest};
 use apus_chain::{BlockHash, Height, Network, Params};
-use apus_sync::engines::swiftsync::hints::HintsWriter;
-use build::{Block, Builder};
-use files::{BlockFiles, ChainFolder};
+use apus_sync::engines::swiftsync::hints::{HintsError, HintsWriter};
+use build::{Builder, BuiltBlock};
+use coins::Tally;
+use files::{BlockFileWriter, ChainFolder};
 use keys::Keyring;
-use law::Kind;
-use plan::{BlockPlan, Planner};
-use shape::Shape;
+use law::{ChainShape, PaymentKind};
+use plan::{PlannedBlock, Planner};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufWriter;
@@ -40,7 +36,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
-use tally::Tally;
 
 /// More blocks than a user can wait for, all of them before today.
 const BLOCKS_MAX: u32 = 500_000;
@@ -54,9 +49,9 @@ const AGES: [u32; 6] = [0, 1, 10, 100, 1_000, 10_000];
 
 /// What decides a chain, and how it is made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
+pub struct MakeOptions {
     /// The shape of the chain.
-    pub profile: Profile,
+    pub profile: ChainProfile,
     /// How many full blocks.
     pub blocks: u32,
     /// Everything that is drawn is drawn from this.
@@ -75,17 +70,17 @@ pub struct Options {
     pub tail_blocks: u32,
 }
 
-impl Options {
+impl MakeOptions {
     /// A signed chain of full blocks, made by one thread.
     pub fn new(blocks: u32, seed: u64) -> Self {
         let (block_weight, tail_blocks) = (*BLOCK_WEIGHT.end(), 2_100);
-        let profile = Profile::MainnetLike;
+        let profile = ChainProfile::MainnetLike;
         let (signed, obfuscated) = (true, true);
         Self { profile, blocks, seed, signed, obfuscated, threads: 1, block_weight, tail_blocks }
     }
 
     /// Whether a chain was made with the same arguments.
-    pub fn made(&self, manifest: &Manifest) -> bool {
+    pub fn made(&self, manifest: &ChainManifest) -> bool {
         manifest.version == manifest::VERSION
             && manifest.profile == self.profile.name()
             && manifest.seed == self.seed
@@ -96,8 +91,8 @@ impl Options {
             && manifest.tail_blocks == self.tail_blocks
     }
 
-    fn check(&self) -> Result<(), MakeError> {
-        let fail = |text: String| Err(MakeError::Arguments(text));
+    fn check(&self) -> Result<(), BenchError> {
+        let fail = |text: String| Err(BenchError::usage(text));
         let blocks = self.blocks.saturating_add(self.tail_blocks);
         if self.blocks == 0 || blocks > BLOCKS_MAX {
             return fail(format!(
@@ -116,7 +111,7 @@ impl Options {
 
 /// How far the making has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
+pub struct MakeProgress {
     /// Blocks made.
     pub blocks: u32,
     /// Of so many.
@@ -131,37 +126,37 @@ pub struct Progress {
 
 /// A chain that is there now.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Made {
+pub enum MadeChain {
     /// It was made.
-    Now(Manifest),
+    Now(ChainManifest),
     /// It had been made before with the same arguments; nothing was touched.
-    Before(Manifest),
+    Before(ChainManifest),
 }
 
 /// Makes a chain in `folder`, which must be empty if it is there: `blocks/`, `chain.hints` and,
 /// last, `manifest.json`. Whatever ends it early, an interrupt included, leaves nothing.
 pub fn make(
     folder: &Path,
-    options: &Options,
+    options: &MakeOptions,
     interrupt: &AtomicBool,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<Made, MakeError> {
+    progress: &mut dyn FnMut(MakeProgress),
+) -> Result<MadeChain, BenchError> {
     options.check()?;
-    if let Ok(manifest) = Manifest::read(folder)
+    if let Ok(manifest) = ChainManifest::read(folder)
         && options.made(&manifest)
     {
-        return Ok(Made::Before(manifest));
+        return Ok(MadeChain::Before(manifest));
     }
     let chain = ChainFolder::create(folder)?;
     let keys = Keyring::new(options.seed, options.signed);
-    let Options { profile, blocks, block_weight, tail_blocks, .. } = *options;
-    let shape = Shape::new(profile, blocks, block_weight, tail_blocks);
+    let MakeOptions { profile, blocks, block_weight, tail_blocks, .. } = *options;
+    let shape = ChainShape::new(profile, blocks, block_weight, tail_blocks);
     let ends = run(&chain, options, shape, &keys, interrupt, progress)?;
     write_hints(&chain.hints(), shape.tip, &ends.tally, interrupt)?;
     let manifest = describe(options, shape, &ends);
-    manifest.write(folder).map_err(MakeError::io(folder))?;
+    manifest.write(folder).at(folder)?;
     chain.keep();
-    Ok(Made::Now(manifest))
+    Ok(MadeChain::Now(manifest))
 }
 
 /// What is known of a chain when its blocks are written.
@@ -175,16 +170,16 @@ struct Ends {
 /// Plans, makes and writes all blocks.
 fn run(
     chain: &ChainFolder,
-    options: &Options,
-    shape: Shape,
+    options: &MakeOptions,
+    shape: ChainShape,
     keys: &Keyring,
     interrupt: &AtomicBool,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<Ends, MakeError> {
+    progress: &mut dyn FnMut(MakeProgress),
+) -> Result<Ends, BenchError> {
     let params = Params::of(Network::Regtest);
     let magic = Network::Regtest.magic();
     let key = if options.obfuscated { xor_key(options.seed) } else { [0; 8] };
-    let mut files = BlockFiles::create(&chain.blocks(), magic, key)?;
+    let mut files = BlockFileWriter::create(&chain.blocks(), magic, key)?;
     // A node wants the first block first when it reads files without an index.
     files.put(&params.genesis_block())?;
     let planner = Planner::new(keys, shape, options.seed, options.block_weight);
@@ -196,9 +191,7 @@ fn run(
         let mut ends = (0, BlockHash::ZERO, BlockHash::ZERO);
         let mut builder = Builder::new(keys, options.seed, options.threads);
         for plan in plans {
-            if interrupt.load(Ordering::Relaxed) {
-                return Err(MakeError::Interrupted);
-            }
+            stop_if(interrupt)?;
             let block = builder.build(&plan);
             ends.0 += block.bytes.len() as u64;
             ends.1 = block.hash;
@@ -219,8 +212,19 @@ fn run(
     })
 }
 
-fn progress_at(shape: Shape, height: Height, bytes: u64) -> Progress {
-    Progress {
+/// An error once the caller asked to stop. Nothing is left then.
+fn stop_if(interrupt: &AtomicBool) -> Result<(), BenchError> {
+    match interrupt.load(Ordering::Relaxed) {
+        true => {
+            let message = "interrupted; what was made so far is removed";
+            Err(BenchError::new(ErrorKind::Interrupted, message))
+        }
+        false => Ok(()),
+    }
+}
+
+fn progress_at(shape: ChainShape, height: Height, bytes: u64) -> MakeProgress {
+    MakeProgress {
         blocks: height,
         blocks_total: shape.tip,
         busy: (height + 1).saturating_sub(shape.busy.start).min(shape.busy.count()),
@@ -229,7 +233,7 @@ fn progress_at(shape: Shape, height: Height, bytes: u64) -> Progress {
     }
 }
 
-fn plan_all(mut planner: Planner<'_>, plans: &SyncSender<BlockPlan>) -> Tally {
+fn plan_all(mut planner: Planner<'_>, plans: &SyncSender<PlannedBlock>) -> Tally {
     // No plans are taken any more when the making ends early.
     while let Some(plan) = planner.next()
         && plans.send(plan).is_ok()
@@ -237,7 +241,7 @@ fn plan_all(mut planner: Planner<'_>, plans: &SyncSender<BlockPlan>) -> Tally {
     planner.into_tally()
 }
 
-fn write_all(mut files: BlockFiles, blocks: &Receiver<Block>) -> Result<(), MakeError> {
+fn write_all(mut files: BlockFileWriter, blocks: &Receiver<BuiltBlock>) -> Result<(), BenchError> {
     for block in blocks {
         files.put(&block.bytes)?;
     }
@@ -258,28 +262,26 @@ fn write_hints(
     tip: Height,
     tally: &Tally,
     interrupt: &AtomicBool,
-) -> Result<(), MakeError> {
-    let hints = |error| MakeError::Hints { path: path.to_owned(), source: Box::new(error) };
-    let file = File::create(path).map_err(MakeError::io(path))?;
+) -> Result<(), BenchError> {
+    let hints = |error: HintsError| BenchError::io(path, error);
+    let file = File::create(path).at(path)?;
     let mut writer = HintsWriter::new(BufWriter::new(file), tip).map_err(hints)?;
     for indices in tally.hints() {
-        if interrupt.load(Ordering::Relaxed) {
-            return Err(MakeError::Interrupted);
-        }
+        stop_if(interrupt)?;
         writer.put(&indices).map_err(hints)?;
     }
     let file = writer.finish().map_err(hints)?;
-    let file = file.into_inner().map_err(|error| MakeError::io(path)(error.into_error()))?;
-    file.sync_all().map_err(MakeError::io(path))
+    let file = file.into_inner().map_err(|error| error.into_error()).at(path)?;
+    file.sync_all().at(path)
 }
 
-fn describe(options: &Options, shape: Shape, ends: &Ends) -> Manifest {
+fn describe(options: &MakeOptions, shape: ChainShape, ends: &Ends) -> ChainManifest {
     let Ends { tally, bytes, tip, last_busy } = ends;
-    let scripts: BTreeMap<String, u64> = Kind::ALL
+    let scripts: BTreeMap<String, u64> = PaymentKind::ALL
         .iter()
         .map(|&kind| (kind.name().to_owned(), tally.kinds[kind as usize]))
         .collect();
-    Manifest {
+    ChainManifest {
         version: manifest::VERSION,
         profile: options.profile.name().to_owned(),
         seed: options.seed,

@@ -1,17 +1,16 @@
 //! Made-up values that several tests use.
 
-use super::cache::PageCache;
-use super::derive;
-use super::matrix::{ROOTS, Subject, Validation};
-use super::record::{ChainRecord, Counts, OneRun, Record, VERSION};
+use super::chain::PageCache;
+use super::matrix::{ROOTS, ScriptValidation, Subject};
+use super::record::{self, BenchRecord, ChainRecord, OneRun, RecordCounts, VERSION};
 use super::report::{ForestResult, PhaseTime, SetResult};
-use crate::floor::{ChainFloor, KernelRates, Limits, Rate, Work};
-use crate::machine::Machine;
-use crate::manifest::{self, Manifest};
+use crate::floor::{ChainFloor, ChainWork, KernelRates, MachineLimits, WorkRate};
+use crate::machine::BenchMachine;
+use crate::manifest::{self, ChainManifest};
 
 /// A chain on which a node can be timed.
-pub(super) fn manifest() -> Manifest {
-    Manifest {
+pub(super) fn manifest() -> ChainManifest {
+    ChainManifest {
         version: manifest::VERSION,
         profile: "mainnet-like".to_owned(),
         seed: 1,
@@ -40,7 +39,7 @@ pub(super) fn manifest() -> Manifest {
 pub(super) fn apus(aggregate: &str, par: usize) -> Subject {
     Subject::Apus {
         engine: "swiftsync".to_owned(),
-        validation: Validation::Assumevalid,
+        validation: ScriptValidation::Assumevalid,
         aggregate: Some(aggregate.to_owned()),
         par,
         dbcache_mib: 450,
@@ -58,7 +57,7 @@ pub(super) fn roots() -> Subject {
 }
 
 /// A run of the engine that needs no proof, on two threads.
-pub(super) fn utxo(validation: Validation) -> Subject {
+pub(super) fn utxo(validation: ScriptValidation) -> Subject {
     Subject::Apus {
         engine: "utxo".to_owned(),
         validation,
@@ -70,9 +69,9 @@ pub(super) fn utxo(validation: Validation) -> Subject {
 }
 
 /// Some two hundred to a second for one thread of everything.
-fn limits() -> Limits {
-    let rate = Rate { one_thread: 2e8, all_threads: 4e8 };
-    Limits {
+fn limits() -> MachineLimits {
+    let rate = WorkRate { one_thread: 2e8, all_threads: 4e8 };
+    MachineLimits {
         threads: 2,
         copy_large: rate,
         copy_cached: rate,
@@ -94,7 +93,7 @@ fn limits() -> Limits {
 
 /// A benchmark of chains that are called so: Apus with one thread takes 4 seconds for each, with
 /// two 2, or 2.25 with roots, and bitcoind 80.
-pub(super) fn record(chains: &[&str]) -> Record {
+pub(super) fn record(chains: &[&str]) -> BenchRecord {
     let set = SetResult {
         stop_height: 2_400,
         stop_hash: "ab".to_owned(),
@@ -104,21 +103,24 @@ pub(super) fn record(chains: &[&str]) -> Record {
         hash_serialized_3: Some("hs".to_owned()),
         utreexo: Some(ForestResult { leaves: 9, roots: vec!["ef".to_owned()] }),
     };
-    let counts = Counts {
+    let counts = RecordCounts {
         blocks: 2_400,
         transactions: 1_000_000,
         inputs: 5,
         outputs: 6,
         bytes: 800_000_000,
     };
-    let work = Work { bytes: 400_000_000, ..Work::default() };
+    let work = ChainWork { bytes: 400_000_000, ..ChainWork::default() };
     let floor = ChainFloor::new(work, &limits()).unwrap();
     let chain = |name: &&str| {
         let subjects = [
             (apus("sha256", 1), 4.0),
             (apus("sha256", 2), 2.0),
             (roots(), 2.25),
-            (Subject::Bitcoind { validation: Validation::Assumevalid, dbcache_mib: 450 }, 80.0),
+            (
+                Subject::Bitcoind { validation: ScriptValidation::Assumevalid, dbcache_mib: 450 },
+                80.0,
+            ),
         ];
         let mut measured: Vec<_> = subjects
             .iter()
@@ -126,11 +128,11 @@ pub(super) fn record(chains: &[&str]) -> Record {
                 // All times are sums of powers of two, which JSON keeps to the last digit.
                 let runs = [1.0, 1.25, 0.75].map(|factor| wall * factor);
                 let runs = (1..).zip(runs).map(|(round, wall_seconds)| run(round, wall_seconds));
-                derive::measured(subject, vec!["CHAIN".to_owned()], runs.collect(), &counts)
+                record::measured(subject, vec!["CHAIN".to_owned()], runs.collect(), &counts)
                     .unwrap()
             })
             .collect();
-        derive::over_floor(&mut measured, &floor, 2);
+        record::over_floor(&mut measured, &floor, 2);
         ChainRecord {
             chain: (*name).to_owned(),
             manifest: Some(manifest()),
@@ -138,13 +140,13 @@ pub(super) fn record(chains: &[&str]) -> Record {
             set: set.clone(),
             bitcoind_set: Some(set.clone()),
             floor: Some(floor.clone()),
-            ratios: derive::ratios(&measured),
-            scaling: derive::scaling(&measured),
-            outputs: derive::outputs(&measured),
+            ratios: record::ratios(&measured),
+            scaling: record::scaling(&measured),
+            outputs: record::outputs(&measured),
             measured,
         }
     };
-    Record {
+    BenchRecord {
         version: VERSION,
         date: "2026-11-22T00:34:51Z".to_owned(),
         profile: "full".to_owned(),
@@ -155,7 +157,7 @@ pub(super) fn record(chains: &[&str]) -> Record {
         features: Some(vec!["kernel".to_owned(), "bench".to_owned()]),
         bitcoind: Some("Bitcoin Core".to_owned()),
         bip30_lookups: Some(false),
-        machine: Machine::here(),
+        machine: BenchMachine::here(),
         page_cache: PageCache::Warm,
         cached_share: Some(1.0),
         rounds: 3,

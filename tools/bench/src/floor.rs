@@ -5,7 +5,7 @@
 //! parts found; every transaction has an id to hash, every block a tree over the ids, and a second
 //! one where it commits to witnesses and scripts are not assumed valid; every coin that was spent goes into the aggregate twice. The
 //! chain says exactly how much of each there is ([`count`]), and the machine how fast each goes
-//! alone, at best, in the fastest code that there is here ([`Measure`], [`kernel_rates`]). The floor
+//! alone, at best, in the fastest code that there is here ([`MachineMeasure`], [`kernel_rates`]). The floor
 //! is the sum of amounts over rates. It moves when that code gets faster: it says how far a run is
 //! from its own parts, not from what the silicon could do in other hands.
 //!
@@ -20,24 +20,19 @@
 //! validation does not need them, every run does them. Its MuHash, which runs compute where it is asked for, is in no sum.
 
 mod bill;
-mod counter;
-mod hashing;
 mod measure;
-mod rates;
-mod sample;
-mod tables;
 mod timing;
 mod work;
 
-pub use bill::{ChainFloor, FloorOf, Item, Part, Times};
-pub use hashing::{kernel_names, kernel_rates};
-pub use measure::{Measure, MeasureError};
-pub use rates::{KernelRates, Limits, Rate};
-pub use sample::made_up_block;
-pub use tables::{items, limits, sums};
-pub use work::{Compressions, Counted, Work, WorkError, count};
+pub use bill::{ChainFloor, FloorItem, FloorOf, FloorPart, FloorTimes};
+pub use bill::{KernelRates, MachineLimits, WorkRate};
+pub use bill::{items, limits, sums};
+pub use measure::MachineMeasure;
+pub use measure::made_up_block;
+pub use timing::{kernel_names, kernel_rates};
+pub use work::{ChainWork, Compressions, CountedWork, count};
 
-use crate::machine::Machine;
+use crate::machine::BenchMachine;
 use serde::{Deserialize, Serialize};
 
 /// Version of the JSON form. New fields do not change it; another meaning of one does.
@@ -49,9 +44,9 @@ pub struct Floor {
     /// [`VERSION`].
     pub version: u32,
     /// Where.
-    pub machine: Machine,
+    pub machine: BenchMachine,
     /// What it can do.
-    pub limits: Limits,
+    pub limits: MachineLimits,
     /// What that means for a chain, if one was given.
     pub chain: Option<ChainFloor>,
 }

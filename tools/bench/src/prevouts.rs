@@ -8,19 +8,17 @@
 //!
 //! Every coin that comes back is compared with the one that was put there.
 
+use crate::machine::BenchMachine;
+use crate::table::{MeasuredSpread, TextTable, grouped};
+use serde::{Deserialize, Serialize};
+
 pub(crate) mod coins;
 mod measure;
-mod stored;
-mod tables;
 
 pub use coins::MadeUpCoins;
-pub use measure::{Event, Plan, PrevoutsError, measure};
-pub use stored::StoredCoins;
-pub use tables::table;
-
-use crate::machine::Machine;
-use crate::stats::Spread;
-use serde::{Deserialize, Serialize};
+pub use coins::StoredCoins;
+pub use measure::{PrevoutsPlan, measure};
+pub(crate) use measure::{no_threads, wrong_coin};
 
 /// Version of the JSON form. New fields do not change it; another meaning of one does.
 pub const VERSION: u32 = 1;
@@ -31,7 +29,7 @@ pub struct Prevouts {
     /// [`VERSION`].
     pub version: u32,
     /// Where.
-    pub machine: Machine,
+    pub machine: BenchMachine,
     /// Where coins are.
     pub place: CoinsPlace,
     /// How many there are.
@@ -73,25 +71,77 @@ pub struct WithThreads {
     /// Threads beside the one that takes the coins; none where it asks for them in a plain loop.
     pub threads: Option<usize>,
     /// Time for all coins of a block, by rounds.
-    pub block_ms: Spread,
+    pub block_ms: MeasuredSpread,
     /// The time without threads over this one, by rounds; the median is that of the medians.
-    pub times_faster: Option<Spread>,
+    pub times_faster: Option<MeasuredSpread>,
 }
 
 #[cfg(test)]
 pub(crate) use tests::small;
 
+// ---- tables ----
+
+/// All times, and how they compare with those without threads.
+pub fn table(prevouts: &Prevouts) -> TextTable {
+    let columns =
+        ["a look-up waits", "threads", "block ms", "least", "greatest", "times faster", "least"];
+    let place = match prevouts.place {
+        CoinsPlace::Memory => "memory",
+        CoinsPlace::Store => "a store",
+        CoinsPlace::Servers => "a store on servers",
+    };
+    let title = format!(
+        "Coins of a block of {} inputs, of {} coins in {place}, {} rounds",
+        grouped(prevouts.inputs.into()),
+        grouped(prevouts.coins.into()),
+        prevouts.rounds,
+    );
+    let mut table = TextTable::new(title, &columns);
+    for at in &prevouts.latencies {
+        for with in &at.measured {
+            table.row(row(at.latency_us, with));
+        }
+    }
+    table
+}
+
+fn row(latency_us: u64, with: &WithThreads) -> [String; 7] {
+    let WithThreads { threads, block_ms, times_faster } = with;
+    let waits = match latency_us {
+        0 => "not".to_owned(),
+        us if us % 1000 == 0 => format!("{} ms", us / 1000),
+        us => format!("{us} us"),
+    };
+    let threads = match threads {
+        None => "a plain loop".to_owned(),
+        Some(0) => "off".to_owned(),
+        Some(threads) => threads.to_string(),
+    };
+    let ms = |value: f64| format!("{value:.3}");
+    let times = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.2}"));
+    [
+        waits,
+        threads,
+        ms(block_ms.median),
+        ms(block_ms.min),
+        ms(block_ms.max),
+        times(times_faster.map(|spread| spread.median)),
+        times(times_faster.map(|spread| spread.min)),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
     use apus_chain::OutPoint;
     use apus_engine::utxo::{CoinBytes, CoinsView, StoreError};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
-    fn plan() -> Plan {
-        Plan {
+    fn plan() -> PrevoutsPlan {
+        PrevoutsPlan {
             place: CoinsPlace::Memory,
             coins: 50,
             inputs: 20,
@@ -108,9 +158,9 @@ mod tests {
     /// The result of a measurement without much to do.
     pub(crate) fn small() -> Prevouts {
         let mut told = Vec::new();
-        let mut tell = |event: Event| told.push(event.to_string());
+        let mut tell = |line: String| told.push(line);
         let found =
-            measure(&plan(), Machine::here(), &view(50), &AtomicBool::new(false), &mut tell);
+            measure(&plan(), BenchMachine::here(), &view(50), &AtomicBool::new(false), &mut tell);
         assert_eq!(told[0], "look-ups that wait 20 us: round 1 of 2");
         assert!(told.iter().any(|line| line == "look-ups that wait 0 us: round 2 of 2"));
         found.unwrap()
@@ -143,12 +193,12 @@ mod tests {
         let interrupt = AtomicBool::new(false);
         // Some of those asked for are not there.
         let error =
-            measure(&plan(), Machine::here(), &view(25), &interrupt, &mut |_| ()).unwrap_err();
-        assert!(matches!(error, PrevoutsError::Wrong { found: None, .. }), "{error}");
+            measure(&plan(), BenchMachine::here(), &view(25), &interrupt, &mut |_| ()).unwrap_err();
+        assert!(error.to_string().contains("came back as None"), "{error}");
         interrupt.store(true, Ordering::Relaxed);
         let error =
-            measure(&plan(), Machine::here(), &view(50), &interrupt, &mut |_| ()).unwrap_err();
-        assert!(matches!(error, PrevoutsError::Interrupted), "{error}");
+            measure(&plan(), BenchMachine::here(), &view(50), &interrupt, &mut |_| ()).unwrap_err();
+        assert!(error.kind() == ErrorKind::Interrupted, "{error}");
     }
 
     struct Broken;
@@ -163,7 +213,8 @@ mod tests {
     fn a_store_that_fails_ends_it() {
         let interrupt = AtomicBool::new(false);
         let view: Arc<dyn CoinsView> = Arc::new(Broken);
-        let error = measure(&plan(), Machine::here(), &view, &interrupt, &mut |_| ()).unwrap_err();
+        let error =
+            measure(&plan(), BenchMachine::here(), &view, &interrupt, &mut |_| ()).unwrap_err();
         assert_eq!(error.to_string(), "here: gone");
     }
 }

@@ -93,7 +93,7 @@ fn a_chain_is_counted_as_by_hand() {
     let (chain, params) = (chain(), params());
     let blocks = &chain.blocks()[1..];
     let bytes = blocks.iter().map(|block| serialize(block).len() as u64).sum();
-    let mut counter = Counter::new(&params, Path::new("x.hints"), UNSEEN, bytes);
+    let mut counter = WorkCounter::new(&params, Path::new("x.hints"), UNSEEN, bytes);
     let (mut hand, mut outputs, mut inputs) = (Compressions::default(), 0, 0);
     let mut left_alone = 0;
     for ((height, block), survivors) in (1..).zip(blocks).zip(chain.hints()) {
@@ -107,7 +107,7 @@ fn a_chain_is_counted_as_by_hand() {
         outputs += block.txdata.iter().map(|tx| tx.output.len() as u64).sum::<u64>();
         inputs += block.txdata[1..].iter().map(|tx| tx.input.len() as u64).sum::<u64>();
     }
-    let Counted { work, samples } = counter.finish();
+    let CountedWork { work, samples } = counter.finish();
     // Blocks that commit to witnesses are there, and blocks that don't.
     assert!(left_alone > 0);
     assert!(hand.wtxids > 0 && hand.merkle > 0 && hand.witness_merkle > 0, "{hand:?}");
@@ -133,7 +133,7 @@ fn files_and_hints_give_the_same_counts_as_blocks() {
     let (chain, params) = (chain(), params());
     let folder = tempfile::tempdir().unwrap();
     let (blocks, hints) = (folder.path().join("blocks"), folder.path().join("chain.hints"));
-    let mut counter = Counter::new(&params, &hints, UNSEEN, u64::MAX);
+    let mut counter = WorkCounter::new(&params, &hints, UNSEEN, u64::MAX);
     for ((height, block), survivors) in (1..).zip(&chain.blocks()[1..]).zip(chain.hints()) {
         counter.block(height, &serialize(block), &survivors).unwrap();
     }
@@ -149,7 +149,7 @@ fn files_and_hints_give_the_same_counts_as_blocks() {
         files.blocks(&chain.blocks());
         files.write(&blocks);
         let counted = count(&params, &blocks, &hints, Some(&assumed), NOW, &go_on).unwrap();
-        assert_eq!(counted.work, Work { obfuscated: key.is_some(), ..expected });
+        assert_eq!(counted.work, ChainWork { obfuscated: key.is_some(), ..expected });
     }
     let stopped = count(&params, &blocks, &hints, None, NOW, &AtomicBool::new(true)).unwrap_err();
     assert_eq!(stopped.kind(), ErrorKind::Interrupted);
@@ -162,7 +162,7 @@ const NOW: i64 = 4_000_000_000;
 fn hints_of_another_chain_and_bytes_that_are_no_block_are_errors() {
     let (chain, params) = (chain(), params());
     let block = serialize(&chain.blocks()[1]);
-    let mut counter = Counter::new(&params, Path::new("x.hints"), 0, 0);
+    let mut counter = WorkCounter::new(&params, Path::new("x.hints"), 0, 0);
     let error = counter.block(1, &block, &[0, 9_999]).unwrap_err();
     assert!(error.to_string().starts_with("x.hints: block 1 has fewer outputs"), "{error}");
     let error = counter.block(7, &block[..block.len() - 1], &[]).unwrap_err();
