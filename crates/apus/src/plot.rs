@@ -1,20 +1,26 @@
 //! `apus plot`: pictures of runs, from reports of Apus and logs of Bitcoin Core.
 
-use crate::failure::{Failure, IO};
+use crate::failure::Failure;
 use crate::files::{expect_apart, expect_writable, publish};
 use crate::machine::{clock, watch_signals};
 use crate::print;
 use crate::report::grouped;
 use apus_chain::{Network, Params};
-use apus_plot::{
-    Comparison, Measure, Picture, ReadError, ReadOptions, Run, Since, TimeScale, chart, csv,
-    labels, read, total,
-};
 use apus_sync::{BlockSource, BlocksDir, ChainSource, Silent, SyncError, UseIndex};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+
+mod chart;
+mod compare;
+mod read;
+mod run;
+
+use chart::{RunsChart, TimeScale};
+use compare::Comparison;
+use read::{ReadOptions, Since, labels, read};
+use run::{PlotMeasure, PlottedRun, csv, total};
 
 /// More lines than this cannot be told apart.
 const RUNS_MAX: usize = 21;
@@ -22,8 +28,7 @@ const RUNS_MAX: usize = 21;
 const EXAMPLES: &str = "\
 Examples:
   A run of Apus beside one of Bitcoin Core on the same blocks:
-    apus plot run.json ~/.bitcoin/debug.log --labels apus,core --out both.svg \\
-         --out both.png
+    apus plot run.json ~/.bitcoin/debug.log --labels apus,core --out both.svg
 
   The same by bytes of blocks, or by transactions:
     apus plot run.json ~/.bitcoin/debug.log --by bytes \\
@@ -52,9 +57,9 @@ pub(crate) struct PlotArgs {
     /// Reports of `apus sync --report`, and Bitcoin Core's debug.log files
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<PathBuf>,
-    /// A picture to write, by its name SVG or PNG [default: plot.svg]
-    #[arg(long, value_name = "FILE.svg|FILE.png")]
-    out: Vec<OutFile>,
+    /// A picture to write, as SVG [default: plot.svg]
+    #[arg(long, value_name = "FILE.svg")]
+    out: Vec<SvgPath>,
     /// Also write the points: label,seconds,height; with --by the last column is bytes or transactions
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
@@ -71,7 +76,7 @@ pub(crate) struct PlotArgs {
     /// transactions, which are closer to the work. A report has no transactions and a log no bytes: there
     /// --blocksdir tells what each block has
     #[arg(long, value_name = "MEASURE", default_value = "height")]
-    by: By,
+    by: PlotMeasure,
     /// Folder with the blocks of the runs, for --by bytes with logs and --by transactions with reports
     #[arg(long, value_name = "DIR")]
     blocksdir: Option<PathBuf>,
@@ -80,10 +85,10 @@ pub(crate) struct PlotArgs {
     chain: Network,
     /// How time is spread: auto is logarithmic where runs differ much
     #[arg(long, value_name = "SCALE", default_value = "auto")]
-    scale: ScaleArg,
+    scale: TimeScale,
     /// When time begins: with the program, or with the first block
     #[arg(long, value_name = "EVENT", default_value = "start")]
-    since: SinceArg,
+    since: Since,
     /// Of a log with several starts of a node, which one, from 1 [default: the last]
     #[arg(long, value_name = "N")]
     start: Option<NonZeroU64>,
@@ -92,60 +97,24 @@ pub(crate) struct PlotArgs {
     stopatheight: Option<u64>,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum ScaleArg {
-    Auto,
-    Linear,
-    Log,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum By {
-    Height,
-    Bytes,
-    Transactions,
-}
-
-impl By {
-    fn measure(self) -> Measure {
-        match self {
-            Self::Height => Measure::Height,
-            Self::Bytes => Measure::Bytes,
-            Self::Transactions => Measure::Transactions,
-        }
-    }
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum SinceArg {
-    Start,
-    FirstBlock,
-}
-
 /// A picture to write.
 #[derive(Clone)]
-struct OutFile {
-    path: PathBuf,
-    form: PictureForm,
-}
+struct SvgPath(PathBuf);
 
-#[derive(Clone, Copy)]
-enum PictureForm {
-    Svg,
-    Png,
-}
+impl FromStr for SvgPath {
+    type Err = String;
 
-impl FromStr for OutFile {
-    type Err = &'static str;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let path = PathBuf::from(text);
         let extension = path.extension().and_then(|extension| extension.to_str());
-        let form = match extension.map(str::to_ascii_lowercase).as_deref() {
-            Some("svg") => PictureForm::Svg,
-            Some("png") => PictureForm::Png,
-            _ => return Err("use a name that ends with .svg or .png"),
-        };
-        Ok(Self { path, form })
+        match extension.map(str::to_ascii_lowercase).as_deref() {
+            Some("svg") => Ok(Self(path)),
+            Some("png") => Err(format!(
+                "pictures are written as SVG, which browsers open. For a PNG write an SVG first, then: rsvg-convert \
+                 --zoom 2 --output {text} FILE.svg"
+            )),
+            _ => Err("use a name that ends with .svg".to_owned()),
+        }
     }
 }
 
@@ -153,44 +122,38 @@ impl FromStr for OutFile {
 pub(crate) fn command(args: &PlotArgs) -> Result<(), Failure> {
     let outputs = outputs(args)?;
     let runs = runs(args)?;
-    let comparison = Comparison::new(&runs, args.baseline.as_deref())
-        .map_err(|error| Failure::usage(format!("--baseline: {error}")))?;
-    let scale = match args.scale {
-        ScaleArg::Auto => TimeScale::Auto,
-        ScaleArg::Linear => TimeScale::Linear,
-        ScaleArg::Log => TimeScale::Log,
-    };
-    let title = args.title.clone().unwrap_or_else(|| match args.by {
-        By::Height => "Block height over time".to_owned(),
-        By::Bytes => "Bytes of blocks over time".to_owned(),
-        By::Transactions => "Transactions over time".to_owned(),
+    let comparison = Comparison::new(&runs, args.baseline.as_deref())?;
+    let title = args.title.as_deref().unwrap_or(match args.by {
+        PlotMeasure::Height => "Block height over time",
+        PlotMeasure::Bytes => "Bytes of blocks over time",
+        PlotMeasure::Transactions => "Transactions over time",
     });
-    let picture = chart(&title, &runs, &comparison, scale, args.by.measure());
-    for OutFile { path, form } in &outputs {
-        publish(path, &file(&picture, *form)?)?;
+    let (scale, measure) = (args.scale, args.by);
+    let svg = RunsChart { title, runs: &runs, comparison: &comparison, scale, measure }.to_svg();
+    for path in &outputs {
+        publish(path, svg.as_bytes())?;
     }
     if let Some(path) = &args.csv {
-        publish(path, csv(&runs, args.by.measure()).as_bytes())?;
+        publish(path, csv(&runs, args.by).as_bytes())?;
     }
     table(&runs, &comparison, args.by)?;
     if let Some(unlike) = comparison.warning(&runs) {
         print::result(format_args!("\n{unlike}. They did not do the same work."))?;
     }
-    let written = outputs.iter().map(|out| &out.path).chain(&args.csv);
+    let written = outputs.iter().chain(&args.csv);
     for path in written {
         print::result(format_args!("{} is written.", path.display()))?;
     }
     Ok(())
 }
 
-/// What to write, all of it new.
-fn outputs(args: &PlotArgs) -> Result<Vec<OutFile>, Failure> {
-    let mut outputs = args.out.clone();
+/// Pictures to write, all of them new, and so is the table of points.
+fn outputs(args: &PlotArgs) -> Result<Vec<PathBuf>, Failure> {
+    let mut outputs: Vec<PathBuf> = args.out.iter().map(|SvgPath(path)| path.clone()).collect();
     if outputs.is_empty() && args.csv.is_none() {
-        outputs.push(OutFile { path: PathBuf::from("plot.svg"), form: PictureForm::Svg });
+        outputs.push(PathBuf::from("plot.svg"));
     }
-    let pictures = outputs.iter().map(|out| out.path.as_path());
-    let paths: Vec<&Path> = pictures.chain(args.csv.as_deref()).collect();
+    let paths: Vec<&Path> = outputs.iter().chain(&args.csv).map(PathBuf::as_path).collect();
     expect_apart(&paths)?;
     for path in paths {
         expect_writable(path, |_| false)?;
@@ -198,7 +161,7 @@ fn outputs(args: &PlotArgs) -> Result<Vec<OutFile>, Failure> {
     Ok(outputs)
 }
 
-fn runs(args: &PlotArgs) -> Result<Vec<Run>, Failure> {
+fn runs(args: &PlotArgs) -> Result<Vec<PlottedRun>, Failure> {
     let count = args.runs.len();
     if count > RUNS_MAX {
         return Err(Failure::usage(format!(
@@ -214,12 +177,9 @@ fn runs(args: &PlotArgs) -> Result<Vec<Run>, Failure> {
     };
     let options = ReadOptions {
         start: args.start,
-        since: match args.since {
-            SinceArg::Start => Since::Start,
-            SinceArg::FirstBlock => Since::FirstBlock,
-        },
+        since: args.since,
         stop_height: args.stopatheight,
-        measure: args.by.measure(),
+        measure: args.by,
     };
     let mut runs = Vec::with_capacity(count);
     for (path, label) in args.runs.iter().zip(labels) {
@@ -229,10 +189,10 @@ fn runs(args: &PlotArgs) -> Result<Vec<Run>, Failure> {
     }
     // What a file tells nothing of, blocks tell. A run that counts its blocks in any order begins with the lowest
     // ones; those that are under way at once make little of a chain.
-    let lacks = |run: &Run| match args.by {
-        By::Height => false,
-        By::Bytes => run.of_node,
-        By::Transactions => !run.of_node,
+    let lacks = |run: &PlottedRun| match args.by {
+        PlotMeasure::Height => false,
+        PlotMeasure::Bytes => run.of_node,
+        PlotMeasure::Transactions => !run.of_node,
     };
     if runs.iter().any(lacks) {
         let upto = up_to(args)?;
@@ -248,8 +208,8 @@ fn runs(args: &PlotArgs) -> Result<Vec<Run>, Failure> {
 fn up_to(args: &PlotArgs) -> Result<Vec<u64>, Failure> {
     let blocksdir = args.blocksdir.as_ref().ok_or_else(|| {
         let says_nothing = match args.by {
-            By::Transactions => "a report says nothing of the transactions of each block",
-            By::Height | By::Bytes => "a log says nothing of bytes",
+            PlotMeasure::Transactions => "a report says nothing of the transactions of each block",
+            PlotMeasure::Height | PlotMeasure::Bytes => "a log says nothing of bytes",
         };
         Failure::usage(format!(
             "{says_nothing}: name the folder of these blocks by --blocksdir DIR"
@@ -262,11 +222,13 @@ fn up_to(args: &PlotArgs) -> Result<Vec<u64>, Failure> {
             .map_err(SyncError::from)?;
     let tip = dir.chain().tip_height();
     let each: Vec<u64> = match args.by {
-        By::Transactions => {
+        PlotMeasure::Transactions => {
             let heads = dir.heads(tip, &mut |_| Ok(())).map_err(SyncError::from)?;
             heads.iter().map(|head| head.tx_count.into()).collect()
         }
-        By::Height | By::Bytes => (1..=tip).map(|height| dir.block_bytes(height)).collect(),
+        PlotMeasure::Height | PlotMeasure::Bytes => {
+            (1..=tip).map(|height| dir.block_bytes(height)).collect()
+        }
     };
     let sums = each.iter().scan(0, |sum, block| {
         *sum += block;
@@ -275,14 +237,7 @@ fn up_to(args: &PlotArgs) -> Result<Vec<u64>, Failure> {
     Ok(std::iter::once(0).chain(sums).collect())
 }
 
-fn file(picture: &Picture, form: PictureForm) -> Result<Vec<u8>, Failure> {
-    match form {
-        PictureForm::Svg => Ok(picture.to_svg().into_bytes()),
-        PictureForm::Png => picture.to_png().map_err(Failure::usage),
-    }
-}
-
-fn table(runs: &[Run], comparison: &Comparison, by: By) -> Result<(), Failure> {
+fn table(runs: &[PlottedRun], comparison: &Comparison, by: PlotMeasure) -> Result<(), Failure> {
     let wide = |least: usize, texts: &mut dyn Iterator<Item = usize>| {
         texts.fold(least, |widest, length| widest.max(length))
     };
@@ -296,20 +251,10 @@ fn table(runs: &[Run], comparison: &Comparison, by: By) -> Result<(), Failure> {
         );
         print::result(line.trim_end())
     };
-    line(["run", "program", "scripts", by.measure().name(), "time", "ratio"])?;
+    line(["run", "program", "scripts", by.name(), "time", "ratio"])?;
     for (index, run) in runs.iter().enumerate() {
         let (far, verified) = (grouped(run.height()), run.scripts.words());
         line([&run.label, &run.detail, verified, &far, &total(run), &comparison.words(index)])?;
     }
     Ok(())
-}
-
-impl From<ReadError> for Failure {
-    fn from(error: ReadError) -> Self {
-        match error.is_io() {
-            true => Self::new(IO, error.to_string()),
-            // No run: nothing is said of blocks.
-            false => Self::usage(error),
-        }
-    }
 }

@@ -19,9 +19,9 @@
     reason = "a tool for measurements"
 )]
 
-use apus_bench::manifest::Manifest;
-use apus_bench::run::Machine;
-use apus_bench::{Spread, Table};
+use apus_bench::manifest::ChainManifest;
+use apus_bench::run::BenchMachine;
+use apus_bench::{MeasuredSpread, TextTable};
 use apus_testkit::far::Far;
 use apus_testkit::postgres::PostgresServer;
 use apus_testkit::redis::{RedisCluster, RedisFar};
@@ -145,7 +145,8 @@ impl Asked {
 
     /// One run, as its report tells of it.
     fn run(&self, place: Place, dbcache: u64, scratch: &Path) -> Value {
-        let (manifest, servers) = (Manifest::read(&self.chain).unwrap(), Servers::start(place));
+        let (manifest, servers) =
+            (ChainManifest::read(&self.chain).unwrap(), Servers::start(place));
         let (work, report) = (scratch.join("work"), scratch.join("report.json"));
         // What the run before left.
         let _ = (fs::remove_dir_all(&work), fs::remove_file(&report));
@@ -192,7 +193,7 @@ fn main() {
         );
         std::process::exit(1);
     };
-    let (machine, scratch) = (Machine::here(), tempfile::tempdir().unwrap());
+    let (machine, scratch) = (BenchMachine::here(), tempfile::tempdir().unwrap());
     let mut runs: BTreeMap<(u64, Place), Runs> = BTreeMap::new();
     let mut places = asked.places();
     for round in 1..=asked.rounds {
@@ -216,10 +217,10 @@ fn main() {
         "peak MB",
         "speed beside local",
     ];
-    let mut table = Table::new(format!("Engine utxo, {} rounds", asked.rounds), &columns);
+    let mut table = TextTable::new(format!("Engine utxo, {} rounds", asked.rounds), &columns);
     let mut measured = Vec::new();
     for ((dbcache, place), of) in &runs {
-        let spread = |values: &[f64]| Spread::of(values).unwrap();
+        let spread = |values: &[f64]| MeasuredSpread::of(values).unwrap();
         let (seconds, cpu) = (spread(&of.seconds), spread(&of.cpu_seconds));
         let speed = spread(&runs[&(*dbcache, Place::Local)].seconds).median / seconds.median;
         let told = |value: f64| format!("{value:.2}");
@@ -247,7 +248,7 @@ fn main() {
         let all = json!({
             "version": 1,
             "machine": machine,
-            "manifest": Manifest::read(&asked.chain).unwrap(),
+            "manifest": ChainManifest::read(&asked.chain).unwrap(),
             "rounds": asked.rounds,
             "measured": measured,
         });

@@ -16,7 +16,7 @@
     reason = "a tool for measurements"
 )]
 
-use apus_bench::Table;
+use apus_bench::TextTable;
 use apus_testkit::postgres::PostgresServer;
 use apus_testkit::redis::RedisCluster;
 use serde_json::{Value, json};
@@ -63,7 +63,7 @@ impl Asked {
         let folder = tempfile::tempdir().unwrap();
         let found = folder.path().join("found.json");
         let status = Command::new(&self.program)
-            .args(["bench", "prevouts", "--latency", "0", "--store", store])
+            .args(["prevouts", "--latency", "0", "--store", store])
             .args(["--inputs", &self.inputs, "--coins", &self.coins])
             .args(["--threads", &self.threads, "--rounds", &self.rounds, "--json"])
             .arg(&found)
@@ -78,7 +78,7 @@ impl Asked {
 fn main() {
     let Some(asked) = Asked::read(std::env::args().skip(1)) else {
         eprintln!(
-            "usage: prevouts APUS [--rounds N] [--inputs N] [--coins N] [--threads N,...] [--json FILE]"
+            "usage: prevouts APUS-BENCH [--rounds N] [--inputs N] [--coins N] [--threads N,...] [--json FILE]"
         );
         std::process::exit(1);
     };
@@ -94,7 +94,7 @@ fn main() {
     }
     let columns = ["coins", "threads", "block ms", "least", "greatest"];
     let title = format!("Coins of a block of {} inputs, {} rounds", asked.inputs, asked.rounds);
-    let mut table = Table::new(title, &columns);
+    let mut table = TextTable::new(title, &columns);
     for (place, found) in &found {
         for with in found["latencies"][0]["measured"].as_array().unwrap() {
             // Without any there is the plain loop: one coin at a time.

@@ -13,6 +13,7 @@
 
 pub mod chainstate;
 pub mod decorate;
+mod error;
 pub mod floor;
 mod machine;
 pub mod maker;
@@ -20,10 +21,9 @@ pub mod manifest;
 pub mod peers;
 pub mod prevouts;
 mod process;
-mod processors;
 pub mod run;
-mod stats;
 mod table;
 
-pub use stats::Spread;
-pub use table::Table;
+pub use error::{BenchError, ErrorKind};
+pub use table::MeasuredSpread;
+pub use table::TextTable;

@@ -1,4 +1,4 @@
-//! [`Machine`]: where something was measured, as far as numbers depend on it.
+//! [`BenchMachine`]: where something was measured, as far as numbers depend on it.
 //!
 //! What the system does not tell is absent rather than guessed.
 
@@ -8,7 +8,7 @@ use std::fs;
 
 /// A machine and its system.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Machine {
+pub struct BenchMachine {
     /// Operating system and processor family.
     pub platform: String,
     /// The system's version.
@@ -25,7 +25,7 @@ pub struct Machine {
     pub load: Option<f64>,
 }
 
-impl Machine {
+impl BenchMachine {
     /// This one.
     pub fn here() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn there_is_a_core_and_a_kernel() {
-        let here = Machine::here();
+        let here = BenchMachine::here();
         assert!(here.cores >= 1);
         assert_eq!(here.sha256, Sha256Kernel::current().name());
     }

@@ -5,12 +5,11 @@
 //! process, of the program `apus`.
 
 mod commands;
-mod failure;
 mod terminal;
 
+use apus_bench::{BenchError, ErrorKind};
 use clap::{Parser, Subcommand};
 use commands::{chain, chainstate, decorate, floor, peers, prevouts, run};
-use failure::{Failure, USAGE};
 use std::process::ExitCode;
 
 /// Measures Apus: a chain to do it with, the machine's floor, runs side by side.
@@ -22,13 +21,13 @@ use std::process::ExitCode;
                   results differ, or what was given does not fit together; 130 interrupted.\n\n\
                   `apus-bench run --help` shows examples."
 )]
-struct Cli {
+struct BenchCli {
     #[command(subcommand)]
-    command: Command,
+    command: BenchCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum BenchCommand {
     /// Make a chain to measure with
     Chain(chain::ChainArgs),
     /// Measure writing a chainstate, beside copying its bytes
@@ -42,36 +41,53 @@ enum Command {
     /// Measure what fetching the coins of a block on several threads gains
     Prevouts(prevouts::PrevoutsArgs),
     /// Measure Apus, beside Bitcoin Core if wanted, and print ratios
-    Run(run::RunArgs),
+    Run(run::BenchRunArgs),
+}
+
+/// Interrupted: 128 and the number of SIGINT, as shells have it.
+const INTERRUPTED: u8 = 130;
+
+fn exit_code(kind: ErrorKind) -> u8 {
+    match kind {
+        ErrorKind::Usage => 1,
+        ErrorKind::Invalid => 2,
+        ErrorKind::Io => 3,
+        ErrorKind::Wrong => 4,
+        ErrorKind::Interrupted => INTERRUPTED,
+    }
 }
 
 fn main() -> ExitCode {
     apus_sync::ask_for_open_files();
-    let cli = match Cli::try_parse() {
+    let cli = match BenchCli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print();
             // Asking for help is no mistake; anything else is one of usage.
-            return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
+            return ExitCode::from(if error.use_stderr() {
+                exit_code(ErrorKind::Usage)
+            } else {
+                0
+            });
         }
     };
     match command(&cli.command) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure { code, message }) => {
-            terminal::aside(format_args!("apus-bench: {message}"));
-            ExitCode::from(code)
+        Err(error) => {
+            terminal::aside(format_args!("apus-bench: {error}"));
+            ExitCode::from(exit_code(error.kind()))
         }
     }
 }
 
-fn command(command: &Command) -> Result<(), Failure> {
+fn command(command: &BenchCommand) -> Result<(), BenchError> {
     match command {
-        Command::Chain(args) => chain::command(args),
-        Command::Chainstate(args) => chainstate::command(args),
-        Command::Decorate(args) => decorate::command(args),
-        Command::Floor(args) => floor::command(args),
-        Command::Peers(args) => peers::command(args),
-        Command::Prevouts(args) => prevouts::command(args),
-        Command::Run(args) => run::command(args),
+        BenchCommand::Chain(args) => chain::command(args),
+        BenchCommand::Chainstate(args) => chainstate::command(args),
+        BenchCommand::Decorate(args) => decorate::command(args),
+        BenchCommand::Floor(args) => floor::command(args),
+        BenchCommand::Peers(args) => peers::command(args),
+        BenchCommand::Prevouts(args) => prevouts::command(args),
+        BenchCommand::Run(args) => run::command(args),
     }
 }

@@ -1,4 +1,4 @@
-//! [`Manifest`]: what a generated chain is, as `manifest.json` beside its `blocks/` and
+//! [`ChainManifest`]: what a generated chain is, as `manifest.json` beside its `blocks/` and
 //! `chain.hints`.
 //!
 //! It is written last, so that a folder with a manifest is a whole chain. It does not vouch for the
@@ -25,7 +25,7 @@ pub const VERSION: u32 = 1;
 
 /// A generated chain. Counts leave the genesis block out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Manifest {
+pub struct ChainManifest {
     /// [`VERSION`].
     pub version: u32,
     /// Name of the shape, such as `mainnet-like`.
@@ -77,7 +77,7 @@ const fn older_are() -> bool {
     true
 }
 
-impl Manifest {
+impl ChainManifest {
     /// Reads the manifest in the folder of a chain.
     pub fn read(folder: &Path) -> io::Result<Self> {
         let mut text = String::new();
@@ -126,8 +126,8 @@ impl Manifest {
 mod tests {
     use super::*;
 
-    fn manifest() -> Manifest {
-        Manifest {
+    fn manifest() -> ChainManifest {
+        ChainManifest {
             version: VERSION,
             profile: "mainnet-like".to_owned(),
             seed: u64::MAX,
@@ -156,7 +156,7 @@ mod tests {
     fn what_is_written_is_read_and_nothing_else_is_left() {
         let folder = tempfile::tempdir().unwrap();
         manifest().write(folder.path()).unwrap();
-        assert_eq!(Manifest::read(folder.path()).unwrap(), manifest());
+        assert_eq!(ChainManifest::read(folder.path()).unwrap(), manifest());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
@@ -166,7 +166,7 @@ mod tests {
         let mut older = serde_json::to_value(manifest()).unwrap();
         older.as_object_mut().unwrap().remove("obfuscated");
         fs::write(folder.path().join(FILE_NAME), older.to_string()).unwrap();
-        assert_eq!(Manifest::read(folder.path()).unwrap(), manifest());
+        assert_eq!(ChainManifest::read(folder.path()).unwrap(), manifest());
     }
 
     #[test]
@@ -174,9 +174,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let read = |text: &[u8]| {
             fs::write(folder.path().join(FILE_NAME), text).unwrap();
-            Manifest::read(folder.path()).unwrap_err().to_string()
+            ChainManifest::read(folder.path()).unwrap_err().to_string()
         };
-        assert!(Manifest::read(&folder.path().join("gone")).is_err());
+        assert!(ChainManifest::read(&folder.path().join("gone")).is_err());
         read(b"");
         read(b"{}");
         read(&[0xff; 100]);

@@ -4,14 +4,13 @@
 //! runs this thread sleeps and looks: so often that the end is noticed within a few thousandths of the time that
 //! it took, and no more often, since each look takes a processor from the program. No program outlives the call.
 
-use crate::processors::lend;
-use apus_sync::ErrorKind;
+use crate::error::{BenchError, ErrorKind};
 use core::ops::Range;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
-use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, sleep};
@@ -46,63 +45,13 @@ pub struct Usage {
     pub rss_peak_bytes: Option<u64>,
 }
 
-/// Why a program did not end well.
-#[derive(Debug, thiserror::Error)]
-pub enum ProcessError {
-    /// It could not be started or waited for.
-    #[error("{program} cannot be run: {source}")]
-    System {
-        /// Its name.
-        program: String,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// It ended with an error.
-    #[error("{program} ended with {status}: {said}")]
-    Failed {
-        /// Its name.
-        program: String,
-        /// How.
-        status: ExitStatus,
-        /// The end of what it said on standard error.
-        said: String,
-    },
-    /// It took too long.
-    #[error("{program} was stopped since it took more than {seconds} seconds")]
-    TooLong {
-        /// Its name.
-        program: String,
-        /// The limit.
-        seconds: u64,
-    },
-    /// The benchmark was stopped.
-    #[error("interrupted")]
-    Interrupted,
-}
-
-impl ProcessError {
-    /// What it means. Apus's own exit codes pass through.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Failed { status, .. } => match status.code() {
-                Some(1) => ErrorKind::Usage,
-                Some(2) => ErrorKind::Invalid,
-                Some(4) => ErrorKind::Wrong,
-                _ => ErrorKind::Io,
-            },
-            Self::System { .. } | Self::TooLong { .. } => ErrorKind::Io,
-            Self::Interrupted => ErrorKind::Interrupted,
-        }
-    }
-}
-
 /// Runs `command` to its end, at most for `limit`. The end of what it says on standard error is kept
 /// in memory, since a disk that is full may be what it says; standard output goes nowhere.
 pub(crate) fn run(
     command: &mut Command,
     limit: Duration,
     interrupt: &AtomicBool,
-) -> Result<Usage, ProcessError> {
+) -> Result<Usage, BenchError> {
     run_on(None, command, limit, interrupt)
 }
 
@@ -112,21 +61,25 @@ pub(crate) fn run_on(
     command: &mut Command,
     limit: Duration,
     interrupt: &AtomicBool,
-) -> Result<Usage, ProcessError> {
+) -> Result<Usage, BenchError> {
     let program = name(command);
-    let failed = |source| ProcessError::System { program: program.clone(), source };
+    let failed = |error: io::Error| {
+        BenchError::new(ErrorKind::Io, format_args!("{program} cannot be run: {error}"))
+    };
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let own_peak = rss_peak_bytes().unwrap_or(0);
     let start = Instant::now();
-    let mut child = lend(processors, || command.spawn().map(Running)).map_err(failed)?;
+    let mut child = lend(processors, || command.spawn().map(RunningProgram)).map_err(failed)?;
     let said = child.0.stderr.take().map(hear).transpose().map_err(failed)?;
     let mut end = None;
     while !child.has_ended().map_err(failed)? {
         if interrupt.load(Ordering::Relaxed) {
-            end = Some(ProcessError::Interrupted);
+            end = Some(BenchError::interrupted());
         } else if start.elapsed() > limit {
-            let (program, seconds) = (program.clone(), limit.as_secs());
-            end = Some(ProcessError::TooLong { program, seconds });
+            let seconds = limit.as_secs();
+            let message =
+                format!("{program} was stopped since it took more than {seconds} seconds");
+            end = Some(BenchError::new(ErrorKind::Io, message));
         }
         if end.is_some() {
             child.stop().map_err(failed)?;
@@ -142,11 +95,21 @@ pub(crate) fn run_on(
     }
     // A terminal tells both of us.
     if interrupt.load(Ordering::Relaxed) {
-        return Err(ProcessError::Interrupted);
+        return Err(BenchError::interrupted());
     }
     if !used.status.success() {
         let said = said.and_then(|said| said.recv_timeout(SAID_WAIT).ok()).unwrap_or_default();
-        return Err(ProcessError::Failed { program, status: used.status, said });
+        // Apus's own exit codes pass through.
+        let kind = match used.status.code() {
+            Some(1) => ErrorKind::Usage,
+            Some(2) => ErrorKind::Invalid,
+            Some(4) => ErrorKind::Wrong,
+            _ => ErrorKind::Io,
+        };
+        return Err(BenchError::new(
+            kind,
+            format_args!("{program} ended with {}: {said}", used.status),
+        ));
     }
     let peak = used.rusage.maxrss;
     Ok(Usage {
@@ -184,9 +147,9 @@ fn name(command: &Command) -> String {
 
 /// A program under way. Dropping it kills it.
 #[derive(Debug)]
-pub(crate) struct Running(pub(crate) Child);
+pub(crate) struct RunningProgram(pub(crate) Child);
 
-impl Running {
+impl RunningProgram {
     /// Whether it has ended; it can still be asked what it took.
     pub(crate) fn has_ended(&self) -> io::Result<bool> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -207,7 +170,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         // Both fail where it has ended and was waited for, which is the usual case.
         if self.has_ended().is_ok_and(|ended| !ended) {
@@ -235,11 +198,64 @@ fn rss_peak_bytes() -> Option<u64> {
     Some(kilobytes * 1024)
 }
 
+// ---- processors ----
+//
+// What the kernel and a thread that only hands on do beside one that computes would else be done on a processor that
+// is not counted, and a run with one thread would look better than it is. Where a system has no such call, and for a
+// program with as many threads as there are processors, nothing is done.
+
+/// Has what this thread starts in `start` run on some processors, counted among those that it may use itself; on the
+/// last ones, where there are not as many.
+///
+/// Where the system does not give this thread its own processors back, what was started is dropped, so it has to be of
+/// a kind that ends with that.
+pub(crate) fn lend<T>(
+    processors: Option<Range<usize>>,
+    start: impl FnOnce() -> io::Result<T>,
+) -> io::Result<T> {
+    let Some(wanted) = processors else { return start() };
+    system::on(wanted, start)
+}
+
+#[cfg(target_os = "linux")]
+mod system {
+    use core::ops::Range;
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    use std::io;
+
+    pub(super) fn on<T>(
+        wanted: Range<usize>,
+        start: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let own = sched_getaffinity(None)?;
+        let allowed = || (0..CpuSet::MAX_CPU).filter(|processor| own.is_set(*processor));
+        let wanted_count = wanted.len().max(1);
+        let first = wanted.start.min(allowed().count().saturating_sub(wanted_count));
+        let mut lent = CpuSet::new();
+        allowed().skip(first).take(wanted_count).for_each(|processor| lent.set(processor));
+        sched_setaffinity(None, &lent)?;
+        let started = start();
+        sched_setaffinity(None, &own)?;
+        started
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod system {
+    use core::ops::Range;
+    use std::io;
+
+    pub(super) fn on<T>(_: Range<usize>, start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        start()
+    }
+}
+
+#[cfg(target_os = "linux")]
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn shell(script: &str, limit: Duration, interrupt: bool) -> Result<Usage, ProcessError> {
+    fn shell(script: &str, limit: Duration, interrupt: bool) -> Result<Usage, BenchError> {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
         run(&mut command, limit, &AtomicBool::new(interrupt))
@@ -285,17 +301,45 @@ mod tests {
     fn of_much_that_is_said_the_end_is_told() {
         let script = "i=0; while [ $i -lt 30000 ]; do echo line $i; i=$((i+1)); done >&2; exit 3";
         let error = shell(script, LONG, false).unwrap_err();
-        let ProcessError::Failed { said, .. } = error else { panic!("{error}") };
-        assert!(said.ends_with("line 29999") && said.len() as u64 <= SAID_BYTES_MAX, "{said}");
+        let said = error.to_string();
+        assert!(
+            said.ends_with("line 29999") && (said.len() as u64) < SAID_BYTES_MAX + 50,
+            "{said}"
+        );
     }
 
     #[test]
     fn what_takes_too_long_or_is_interrupted_is_stopped() {
         let begun = Instant::now();
         let error = shell("exec sleep 50", Duration::from_millis(50), false).unwrap_err();
-        assert!(matches!(error, ProcessError::TooLong { .. }), "{error}");
+        assert!(error.to_string().contains("took more than"), "{error}");
         let error = shell("exec sleep 50", LONG, true).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Interrupted);
         assert!(begun.elapsed() < Duration::from_secs(40));
+    }
+}
+
+#[cfg(test)]
+mod processors_tests {
+    use super::*;
+    use std::process::Command;
+    use std::thread::available_parallelism;
+
+    /// What a program sees of them.
+    fn seen(processors: Option<Range<usize>>) -> usize {
+        let output = lend(processors, || Command::new("nproc").output()).unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
+    }
+
+    #[test]
+    fn no_more_than_are_lent() {
+        let all = available_parallelism().unwrap().get();
+        assert_eq!(seen(Some(0..1)), 1);
+        assert_eq!(seen(Some(0..usize::MAX)), all);
+        assert_eq!(seen(Some(all..all + 1)), 1);
+        assert_eq!(seen(None), all);
+        assert_eq!(available_parallelism().unwrap().get(), all, "this thread has its own back");
+        assert!(lend(Some(0..1), || Err::<(), _>(io::Error::other("no"))).is_err());
+        assert_eq!(available_parallelism().unwrap().get(), all, "after a failure, too");
     }
 }

@@ -1,10 +1,12 @@
-//! [`Table`]: rows for people, as plain text and as Markdown, and the numbers in them.
+//! [`TextTable`]: rows for people, as plain text and as Markdown, and the numbers in them.
+
+use serde::{Deserialize, Serialize};
 
 pub use apus_sync::numbers::grouped;
 
 /// A table with a title. All columns but the first are numbers and stand at the right.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Table {
+pub struct TextTable {
     /// What it shows.
     pub title: String,
     /// Names of the columns.
@@ -13,7 +15,7 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl TextTable {
     /// A table without rows.
     pub fn new(title: impl Into<String>, columns: &[&str]) -> Self {
         let columns = columns.iter().map(|name| (*name).to_owned()).collect();
@@ -91,13 +93,61 @@ fn spaced(short: &str) -> String {
     }
 }
 
+// ---- spreads ----
+//
+// No mean and no deviation: the errors of timings go one way, and five runs have no distribution.
+
+/// Measurements in short.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct MeasuredSpread {
+    /// The middle one, or between the two in the middle.
+    pub median: f64,
+    /// The least.
+    pub min: f64,
+    /// The greatest.
+    pub max: f64,
+}
+
+impl MeasuredSpread {
+    /// Of some measurements; none of none, or where one is no number.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        if values.iter().any(|value| value.is_nan()) {
+            return None;
+        }
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let (&min, &max) = (sorted.first()?, sorted.last()?);
+        let middle = sorted.len() / 2;
+        let median = if sorted.len() % 2 == 1 {
+            sorted[middle]
+        } else {
+            sorted[middle - 1].midpoint(sorted[middle])
+        };
+        Some(Self { median, min, max })
+    }
+
+    /// Of the ratios of measurements in pairs. The median is that of the medians: these may be of different pairs, so
+    /// that it can lie outside of any pair's.
+    pub(crate) fn of_ratios(ones: &[f64], others: &[f64]) -> Option<Self> {
+        let ratios: Vec<f64> = ones.iter().zip(others).map(|(one, other)| one / other).collect();
+        let Self { min, max, .. } = Self::of(&ratios)?;
+        let median = Self::of(ones)?.median / Self::of(others)?.median;
+        Some(Self { median, min: min.min(median), max: max.max(median) })
+    }
+
+    /// Median, least and greatest with so many decimals.
+    pub(crate) fn cells(&self, decimals: usize) -> [String; 3] {
+        [self.median, self.min, self.max].map(|value| format!("{value:.decimals$}"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_same_rows_in_both_forms() {
-        let mut table = Table::new("Speed", &["what", "s", "MB/s"]);
+        let mut table = TextTable::new("Speed", &["what", "s", "MB/s"]);
         table.row(["apus".to_owned(), "1.5".to_owned(), "600".to_owned()]);
         table.row(["a node".to_owned(), "20".to_owned(), "9".to_owned()]);
         assert_eq!(
@@ -125,5 +175,40 @@ mod tests {
         assert_eq!(bytes(999.0), "999 B");
         assert_eq!(bytes(52_400_000.0), "52.4 MB");
         assert_eq!(bytes(1.5e9), "1.50 GB");
+    }
+}
+
+#[cfg(test)]
+mod stats_tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn known_ones() {
+        let spread = |values: &[f64]| MeasuredSpread::of(values).map(|s| [s.median, s.min, s.max]);
+        assert_eq!(spread(&[]), None);
+        assert_eq!(spread(&[1.0, f64::NAN]), None);
+        assert_eq!(spread(&[3.0]), Some([3.0; 3]));
+        assert_eq!(spread(&[4.0, 1.0]), Some([2.5, 1.0, 4.0]));
+        assert_eq!(spread(&[9.0, 1.0, 2.0]), Some([2.0, 1.0, 9.0]));
+        assert_eq!(spread(&[9.0, 1.0, 2.0, 3.0]), Some([2.5, 1.0, 9.0]));
+    }
+
+    proptest! {
+        #[test]
+        fn half_lies_on_each_side_whatever_the_order(
+            values in prop::collection::vec(-1e9..1e9, 1..20),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let spread = MeasuredSpread::of(&values).unwrap();
+            let below = values.iter().filter(|value| **value < spread.median).count();
+            let above = values.iter().filter(|value| **value > spread.median).count();
+            prop_assert!(below * 2 <= values.len() && above * 2 <= values.len());
+            prop_assert!(values.contains(&spread.min) && values.contains(&spread.max));
+            prop_assert!(values.iter().all(|v| (spread.min..=spread.max).contains(v)));
+            let mut turned = values.clone();
+            turned.rotate_left(cut.index(values.len()));
+            prop_assert_eq!(MeasuredSpread::of(&turned), Some(spread));
+        }
     }
 }

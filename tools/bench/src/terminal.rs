@@ -1,6 +1,7 @@
 //! What goes to the terminal, and comes from it: lines, Ctrl-C.
 
-use crate::failure::{Failure, INTERRUPTED};
+use crate::INTERRUPTED;
+use apus_bench::BenchError;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
@@ -9,11 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// Writes a line of results. A reader that has seen enough is no failure.
-pub(crate) fn result(line: impl Display) -> Result<(), Failure> {
+pub(crate) fn result(line: impl Display) -> Result<(), BenchError> {
     let mut out = io::stdout().lock();
     match writeln!(out, "{line}").and_then(|()| out.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::io(Path::new("standard output"), error))
+            Err(BenchError::io(Path::new("standard output"), error))
         }
         _ => Ok(()),
     }
@@ -25,7 +26,7 @@ pub(crate) fn aside(line: impl Display) {
 }
 
 /// Set by Ctrl-C and by a polite kill; a second one ends the program at once. To be called once.
-pub(crate) fn watch_signals() -> Result<Arc<AtomicBool>, Failure> {
+pub(crate) fn watch_signals() -> Result<Arc<AtomicBool>, BenchError> {
     let interrupt = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         let exit = i32::from(INTERRUPTED);
@@ -33,7 +34,8 @@ pub(crate) fn watch_signals() -> Result<Arc<AtomicBool>, Failure> {
             signal_hook::flag::register_conditional_shutdown(signal, exit, Arc::clone(&interrupt))?;
             signal_hook::flag::register(signal, Arc::clone(&interrupt))
         };
-        register().map_err(|error| Failure::usage(format!("cannot watch for signals: {error}")))?;
+        register()
+            .map_err(|error| BenchError::usage(format!("cannot watch for signals: {error}")))?;
     }
     Ok(interrupt)
 }

@@ -2,11 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-use apus_bench::maker::{self, Options};
-use apus_bench::manifest::Manifest;
-use apus_bench::run::matrix::{Grid, Subject, Threads, Validation, subjects};
-use apus_bench::run::node::Folder;
-use apus_bench::run::{Chain, Event, PageCache, Plan, Record, RunError, session};
+use apus_bench::BenchError;
+use apus_bench::maker::{self, MakeOptions};
+use apus_bench::manifest::ChainManifest;
+use apus_bench::run::matrix::{Grid, ScriptValidation, Subject, ThreadCount, subjects};
+use apus_bench::run::node::BenchNodeFolder;
+use apus_bench::run::{BenchChain, BenchRecord, PageCache, SessionPlan, session};
 use apus_chain::Network;
 use apus_sync::ErrorKind;
 use apus_testkit::bitcoind;
@@ -23,21 +24,21 @@ use tempfile::TempDir;
 static GO_ON: AtomicBool = AtomicBool::new(false);
 
 /// A small chain whose scripts no node would accept.
-fn unsigned_chain() -> (TempDir, Chain) {
+fn unsigned_chain() -> (TempDir, BenchChain) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("unsigned");
-    let options = Options { signed: false, block_weight: 100_000, ..Options::new(3, 5) };
+    let options = MakeOptions { signed: false, block_weight: 100_000, ..MakeOptions::new(3, 5) };
     maker::make(&path, &options, &GO_ON, &mut |_| {}).unwrap();
-    let chain = Chain::in_folder(&path).unwrap();
+    let chain = BenchChain::in_folder(&path).unwrap();
     (folder, chain)
 }
 
-fn manifest(chain: &Chain) -> &Manifest {
+fn manifest(chain: &BenchChain) -> &ChainManifest {
     chain.manifest.as_ref().unwrap()
 }
 
 /// All files of a chain, with their content and time of change.
-fn state(chain: &Chain) -> BTreeMap<PathBuf, (Vec<u8>, SystemTime)> {
+fn state(chain: &BenchChain) -> BTreeMap<PathBuf, (Vec<u8>, SystemTime)> {
     let files = fs::read_dir(&chain.blocksdir).unwrap().map(|entry| entry.unwrap().path());
     files
         .chain([chain.hints.clone()])
@@ -54,34 +55,34 @@ fn a_node_skips_scripts_and_has_the_set_of_the_manifest() {
     let scratch = tempfile::tempdir().unwrap();
     let before = state(&chain);
     let program = bitcoind::find();
-    let node = Folder::prepare(&program, &chain, scratch.path(), &GO_ON).unwrap();
+    let node = BenchNodeFolder::prepare(&program, &chain, scratch.path(), &GO_ON).unwrap();
     assert!(node.version().contains("version"), "{}", node.version());
 
     // That it gets to the tip proves that it ran no script: these are wrong.
-    let timed = node.run(Validation::Assumevalid, 8, &GO_ON).unwrap();
-    let Manifest { height, assumevalid_height, assumevalid_hash, .. } = manifest(&chain);
+    let timed = node.run(ScriptValidation::Assumevalid, 8, &GO_ON).unwrap();
+    let ChainManifest { height, assumevalid_height, assumevalid_hash, .. } = manifest(&chain);
     assert_eq!(timed.log.expect(*height, assumevalid_hash, *assumevalid_height), Ok(()));
     assert!(timed.usage.wall_seconds > timed.log.connect_seconds().unwrap());
     let set = node.set(&GO_ON).unwrap();
-    let Manifest { tip_hash, coins, total_amount_sat, .. } = manifest(&chain);
+    let ChainManifest { tip_hash, coins, total_amount_sat, .. } = manifest(&chain);
     assert_eq!((set.stop_height, &set.stop_hash), (*height, tip_hash));
     assert_eq!((set.coins, set.total_amount_sat), (*coins, *total_amount_sat));
     assert_eq!(state(&chain), before, "the chain's own files");
 
     // Told to run them, it does not get there.
-    let error = node.run(Validation::Full, 8, &GO_ON).unwrap_err();
-    assert!(matches!(error, RunError::Different(_)), "{error}");
+    let error = node.run(ScriptValidation::Full, 8, &GO_ON).unwrap_err();
+    assert!(error.kind() == ErrorKind::Wrong, "{error}");
     assert!(error.to_string().contains("connected blocks up to height"), "{error}");
 
     // A folder that is ready is used again; what stands in its place is not touched.
     let path = fs::read_dir(scratch.path()).unwrap().next().unwrap().unwrap().path();
     let index = |path: &Path| fs::metadata(path.join("prepared.json")).unwrap().modified().unwrap();
     let made = index(&path);
-    Folder::prepare(&program, &chain, scratch.path(), &GO_ON).unwrap();
+    BenchNodeFolder::prepare(&program, &chain, scratch.path(), &GO_ON).unwrap();
     assert_eq!(index(&path), made);
     fs::remove_file(path.join("README")).unwrap();
     fs::remove_file(path.join("prepared.json")).unwrap();
-    let error = Folder::prepare(&program, &chain, scratch.path(), &GO_ON).unwrap_err();
+    let error = BenchNodeFolder::prepare(&program, &chain, scratch.path(), &GO_ON).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Usage);
 }
 
@@ -93,11 +94,11 @@ fn a_node_that_can_be_told_of_the_first_block_is_told() {
         let program = folder.path().join("bitcoind");
         fs::write(&program, format!("#!/bin/sh\necho 'version 1'\necho '  {help}'\n")).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        let node = Folder::of_its_own(&program, &chain, folder.path()).unwrap();
+        let node = BenchNodeFolder::of_its_own(&program, &chain, folder.path()).unwrap();
         let told = |arguments: Vec<String>| -> Vec<String> {
             arguments.into_iter().filter(|it| it.contains("bip34")).collect()
         };
-        let told_of = told(node.arguments(Validation::Assumevalid, 450));
+        let told_of = told(node.arguments(ScriptValidation::Assumevalid, 450));
         assert_eq!(told(node.download_arguments(&[], false, 450)), told_of);
         (node.looks_up_bip30(), told_of)
     };
@@ -111,26 +112,27 @@ fn a_node_that_can_be_told_of_the_first_block_is_told() {
 #[test]
 fn a_node_that_runs_scripts_or_ends_elsewhere_does_not_count() {
     let (_folder, chain) = unsigned_chain();
-    let prepare = |change: &dyn Fn(&mut Manifest)| {
+    let prepare = |change: &dyn Fn(&mut ChainManifest)| {
         let scratch = tempfile::tempdir().unwrap();
         let mut chain = chain.clone();
         change(chain.manifest.as_mut().unwrap());
-        Folder::prepare(&bitcoind::find(), &chain, scratch.path(), &GO_ON).unwrap_err()
+        BenchNodeFolder::prepare(&bitcoind::find(), &chain, scratch.path(), &GO_ON).unwrap_err()
     };
     // A block that is in no chain, so that scripts are run and found wrong.
     let error = prepare(&|it| it.assumevalid_hash = it.assumevalid_hash.replace('0', "1"));
-    assert!(matches!(error, RunError::Different(_)), "{error}");
+    assert!(error.kind() == ErrorKind::Wrong, "{error}");
     assert!(error.to_string().contains("connected blocks up to height"), "{error}");
     let error = prepare(&|it| it.height += 1);
-    assert!(matches!(error, RunError::Different(_)), "{error}");
+    assert!(error.kind() == ErrorKind::Wrong, "{error}");
     // Two weeks of blocks are not more than two weeks.
     let error = prepare(&|it| it.assumevalid_height = it.height - 2_016);
     assert!(error.to_string().contains("only 2016 blocks follow"), "{error}");
-    let without = Chain { manifest: None, ..chain.clone() };
+    let without = BenchChain { manifest: None, ..chain.clone() };
     let scratch = tempfile::tempdir().unwrap();
-    let error = Folder::prepare(&bitcoind::find(), &without, scratch.path(), &GO_ON).unwrap_err();
+    let error =
+        BenchNodeFolder::prepare(&bitcoind::find(), &without, scratch.path(), &GO_ON).unwrap_err();
     assert!(error.to_string().contains("without a manifest.json"), "{error}");
-    let error = Folder::prepare(Path::new("/bin/false"), &chain, scratch.path(), &GO_ON);
+    let error = BenchNodeFolder::prepare(Path::new("/bin/false"), &chain, scratch.path(), &GO_ON);
     assert!(error.unwrap_err().to_string().contains("is it a bitcoind?"));
 }
 
@@ -151,7 +153,7 @@ fn program(folder: &Path, report: &str) -> PathBuf {
     program
 }
 
-fn report(chain: &Chain, hash: &str) -> String {
+fn report(chain: &BenchChain, hash: &str) -> String {
     let said = manifest(chain);
     serde_json::json!({
         "version": 1, "engine": "swiftsync", "validation": "assumevalid", "aggregate": "KIND",
@@ -166,42 +168,46 @@ fn report(chain: &Chain, hash: &str) -> String {
 }
 
 /// Two rounds of two kinds of proof, on one chain, with one thread.
-fn bench(chain: &Chain, report: &str, told: &mut Vec<String>) -> Result<Record, RunError> {
+fn bench(
+    chain: &BenchChain,
+    report: &str,
+    told: &mut Vec<String>,
+) -> Result<BenchRecord, BenchError> {
     bench_on(chain, report, &[1], told)
 }
 
 /// The same with so many threads.
 fn bench_on(
-    chain: &Chain,
+    chain: &BenchChain,
     report: &str,
     par: &[usize],
     told: &mut Vec<String>,
-) -> Result<Record, RunError> {
+) -> Result<BenchRecord, BenchError> {
     bench_grids(chain, report, &[grid_of("swiftsync", &["sha256", "muhash"], par)], told)
 }
 
 fn grid_of(engine: &str, aggregates: &[&str], par: &[usize]) -> Grid {
     Grid {
         engine: engine.to_owned(),
-        validations: vec![Validation::Assumevalid],
+        validations: vec![ScriptValidation::Assumevalid],
         aggregates: aggregates.iter().map(|kind| (*kind).to_owned()).collect(),
-        par: par.iter().map(|threads| Threads::Count(*threads)).collect(),
+        par: par.iter().map(|threads| ThreadCount::Count(*threads)).collect(),
         dbcache_mib: vec![450],
         outputs: vec!["null".to_owned()],
     }
 }
 
 fn bench_grids(
-    chain: &Chain,
+    chain: &BenchChain,
     report: &str,
     grids: &[Grid],
     told: &mut Vec<String>,
-) -> Result<Record, RunError> {
+) -> Result<BenchRecord, BenchError> {
     let scratch = tempfile::tempdir().unwrap();
     let program = program(scratch.path(), report);
     let subjects = subjects(grids, 2);
     let kinds = subjects.len();
-    let plan = Plan {
+    let plan = SessionPlan {
         profile: "quick",
         timed: true,
         program: &program,
@@ -215,11 +221,11 @@ fn bench_grids(
         bitcoind: None,
         rounds: 2,
         page_cache: PageCache::Warm,
-        floor: false,
+        floor: None,
         scratch: scratch.path(),
         now: 0,
     };
-    let mut tell = |event: Event<'_>| told.push(event.to_string());
+    let mut tell = |line: String| told.push(line);
     let (record, papers) = session(&plan, &GO_ON, &mut tell)?;
     assert_eq!(papers.len(), kinds);
     assert!(papers.keys().all(|name| name.ends_with(".report.json")), "{papers:?}");
@@ -266,7 +272,7 @@ fn a_snapshot_is_there_before_runs_that_take_hints_out_of_it() {
 fn threads_are_compared_with_runs_side_by_side() {
     let (_folder, chain) = unsigned_chain();
     let (report, mut told) = (report(&chain, "same"), Vec::new());
-    let side_by_side = |record: Record| {
+    let side_by_side = |record: BenchRecord| {
         let scaling = record.chains.into_iter().flat_map(|chain| chain.scaling);
         scaling.map(|it| it.side_by_side.is_some_and(|times| times > 0.0)).collect::<Vec<_>>()
     };
@@ -336,15 +342,15 @@ fn proofs_are_there_before_a_run_that_goes_by_them() {
     let scratch = tempfile::tempdir().unwrap();
     let grid = |engine: &str, output: &str| Grid {
         engine: engine.to_owned(),
-        validations: vec![Validation::Assumevalid],
+        validations: vec![ScriptValidation::Assumevalid],
         aggregates: Vec::new(),
-        par: vec![Threads::Count(1), Threads::Count(2)],
+        par: vec![ThreadCount::Count(1), ThreadCount::Count(2)],
         dbcache_mib: vec![450],
         outputs: vec![output.to_owned()],
     };
     let grids = [grid("utreexo", "null"), grid("prove", "proofs")];
     let program = by_proofs(scratch.path(), &report.to_string());
-    let plan = Plan {
+    let plan = SessionPlan {
         profile: "utreexo",
         timed: true,
         program: &program,
@@ -358,7 +364,7 @@ fn proofs_are_there_before_a_run_that_goes_by_them() {
         bitcoind: None,
         rounds: 2,
         page_cache: PageCache::Warm,
-        floor: false,
+        floor: None,
         scratch: &scratch.path().join("s"),
         now: 0,
     };

@@ -34,7 +34,7 @@ fn sources() -> Vec<PathBuf> {
             match path.is_dir() {
                 _ if is_test => {}
                 true => folders.push(path),
-                false if path.extension().is_none_or(|kind| kind == "ttf" || kind == "log") => {}
+                false if path.extension().is_none_or(|kind| kind == "log") => {}
                 false => files.push(path),
             }
         }

@@ -1,14 +1,14 @@
 //! What `--dbcache` promises, on a chain that is shaped like today's.
 
 use crate::desk::Desk;
-use apus_bench::maker::{self, Options};
+use apus_bench::maker::{self, MakeOptions};
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
 /// Makes a chain with so many full blocks in the folder `chain` of a desk.
 pub(crate) fn make_chain(desk: &Desk, blocks: u32, signed: bool) {
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    let options = Options { signed, threads, ..Options::new(blocks, 1) };
+    let options = MakeOptions { signed, threads, ..MakeOptions::new(blocks, 1) };
     maker::make(&desk.path("chain"), &options, &AtomicBool::new(false), &mut |_| {}).unwrap();
 }
 

@@ -2,7 +2,7 @@
 
 use crate::lived::Lived;
 use crate::peers::nodes::{SYNC, expect_set, twin};
-use apus_bench::peers::line::{Line, Relay, State};
+use apus_bench::peers::line::{LineRelay, LineState, PeerLine};
 use apus_testkit::bitcoind::Bitcoind;
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -12,16 +12,16 @@ const LINE: &str = "400kbit,50ms,1%";
 /// Bytes of a header in a message: it is followed by a count of transactions, which is 0.
 const HEADER_BYTES: u64 = 81;
 
-fn relay(node: &Bitcoind, seed: u64) -> Relay {
-    let line: Line = LINE.parse().unwrap();
-    Relay::start(SocketAddr::from((Ipv4Addr::LOCALHOST, node.p2p_port())), line, seed).unwrap()
+fn relay(node: &Bitcoind, seed: u64) -> LineRelay {
+    let line: PeerLine = LINE.parse().unwrap();
+    LineRelay::start(SocketAddr::from((Ipv4Addr::LOCALHOST, node.p2p_port())), line, seed).unwrap()
 }
 
 /// Three nodes; in the middle one says nothing any more and another is gone.
 fn fails_in_the_middle(seed: u64, transport: &str, options: &str) {
     let (lived, first) = Lived::running(seed, &[transport, "-maxtipage=2000000000"]);
     let nodes = [twin(&first), twin(&first), first];
-    let relays: Vec<Relay> =
+    let relays: Vec<LineRelay> =
         nodes.iter().zip(0..).map(|(node, place)| relay(node, seed + place)).collect();
     let blocks = lived.chain.blocks();
     let bytes: usize = blocks.iter().map(bitcoin::Block::total_size).sum();
@@ -31,10 +31,10 @@ fn fails_in_the_middle(seed: u64, transport: &str, options: &str) {
     let mut run = lived.desk.start(&line);
     // The headers of all three, and some blocks: from here on there is one line left.
     let some = 3 * blocks.len() as u64 * HEADER_BYTES + bytes as u64 / 20;
-    let passed = || relays.iter().map(Relay::passed_bytes).sum::<u64>();
+    let passed = || relays.iter().map(LineRelay::passed_bytes).sum::<u64>();
     assert!(run.until(|| passed() > some), "it ended after {} of {bytes} bytes", passed());
-    relays[0].set(State::Stalled);
-    relays[1].set(State::Cut);
+    relays[0].set(LineState::Stalled);
+    relays[1].set(LineState::Cut);
     run.wait().succeeds();
     expect_set(&lived);
 }
@@ -46,5 +46,5 @@ fn one_stalls_and_one_is_cut() {
 
 #[test]
 fn one_stalls_and_one_is_cut_in_plaintext_and_in_order() {
-    fails_in_the_middle(14, "-v2transport=0", "--assumevalid 0");
+    fails_in_the_middle(14, "-v2transport=0", "--validation full");
 }

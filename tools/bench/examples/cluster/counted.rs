@@ -4,7 +4,7 @@
 //! miss is little beside those of all jobs.
 
 use crate::asked::Engine;
-use apus_bench::Table;
+use apus_bench::TextTable;
 use apus_sync::engines::pass::Pass;
 use apus_sync::engines::swiftsync::SwiftSync;
 use serde::Serialize;
@@ -164,7 +164,7 @@ fn runs(bytes: &[u8]) -> u64 {
     all
 }
 
-pub(crate) fn table(of: &[Counted]) -> Table {
+pub(crate) fn table(of: &[Counted]) -> TextTable {
     let columns = [
         "engine",
         "jobs",
@@ -176,7 +176,7 @@ pub(crate) fn table(of: &[Counted]) -> Table {
         "headers",
         "KB a job besides runs",
     ];
-    let mut table = Table::new("What goes through queue and store, in KB", &columns);
+    let mut table = TextTable::new("What goes through queue and store, in KB", &columns);
     for counted in of {
         let kilobytes = |bytes: u64| format!("{:.1}", bytes as f64 / 1e3);
         table.row([

@@ -11,8 +11,8 @@
 
 use crate::asked::Engine;
 use crate::start::{Ran, Share};
-use apus_bench::manifest::Manifest;
-use apus_bench::{Spread, Table};
+use apus_bench::manifest::ChainManifest;
+use apus_bench::{MeasuredSpread, TextTable};
 use serde::Serialize;
 
 /// The main chain of 2026, about.
@@ -46,10 +46,10 @@ pub(crate) struct Extrapolated {
 }
 
 /// Of runs that machines shared.
-pub(crate) fn of(engine: Engine, manifest: &Manifest, runs: &[Ran]) -> Option<Extrapolated> {
+pub(crate) fn of(engine: Engine, manifest: &ChainManifest, runs: &[Ran]) -> Option<Extrapolated> {
     let shares: Vec<Share> = runs.iter().filter_map(Ran::share).collect();
     let median = |of: fn(&Share) -> f64| {
-        Spread::of(&shares.iter().map(of).collect::<Vec<_>>()).map(|it| it.median)
+        MeasuredSpread::of(&shares.iter().map(of).collect::<Vec<_>>()).map(|it| it.median)
     };
     let walks = if engine == Engine::Mergesync { 2.0 } else { 1.0 };
     let jobs_ratio = walks * SEGMENTS / median(|share| share.jobs)?;
@@ -80,7 +80,7 @@ pub(crate) fn of(engine: Engine, manifest: &Manifest, runs: &[Ran]) -> Option<Ex
     })
 }
 
-pub(crate) fn table(of: &[Extrapolated]) -> Table {
+pub(crate) fn table(of: &[Extrapolated]) -> TextTable {
     let columns = [
         "engine",
         "for jobs",
@@ -93,7 +93,7 @@ pub(crate) fn table(of: &[Extrapolated]) -> Table {
         "threads at most",
     ];
     let title = "Extrapolated to the main chain of 2026, not measured: seconds times ratio";
-    let mut table = Table::new(title, &columns);
+    let mut table = TextTable::new(title, &columns);
     for it in of {
         let part = |seconds: f64, ratio: f64| format!("{seconds:.3} x {ratio:.0}");
         table.row([

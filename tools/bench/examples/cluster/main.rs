@@ -36,9 +36,9 @@ mod counted;
 mod extrapolated;
 mod start;
 
-use apus_bench::manifest::Manifest;
-use apus_bench::run::Machine;
-use apus_bench::{Spread, Table};
+use apus_bench::manifest::ChainManifest;
+use apus_bench::run::BenchMachine;
+use apus_bench::{MeasuredSpread, TextTable};
 use asked::{Asked, Engine};
 use serde_json::{Value, json};
 use start::{Bench, Kind, Ran};
@@ -50,11 +50,11 @@ use std::fs;
 struct Runs(Vec<Ran>);
 
 impl Runs {
-    fn spread(&self, of: impl Fn(&Ran) -> f64) -> Spread {
-        Spread::of(&self.0.iter().map(of).collect::<Vec<_>>()).unwrap()
+    fn spread(&self, of: impl Fn(&Ran) -> f64) -> MeasuredSpread {
+        MeasuredSpread::of(&self.0.iter().map(of).collect::<Vec<_>>()).unwrap()
     }
 
-    fn wall(&self) -> Spread {
+    fn wall(&self) -> MeasuredSpread {
         self.spread(|ran| ran.wall_seconds)
     }
 
@@ -100,19 +100,19 @@ fn timed(bench: &Bench<'_>, asked: &Asked) -> All {
 }
 
 /// How much longer the first takes than the second, in the rounds' pairs: the median of these.
-fn ratio(first: &Runs, second: &Runs) -> Spread {
+fn ratio(first: &Runs, second: &Runs) -> MeasuredSpread {
     let pairs = first.0.iter().zip(&second.0);
     let ratios: Vec<f64> =
         pairs.map(|(one, other)| one.wall_seconds / other.wall_seconds).collect();
-    Spread::of(&ratios).unwrap()
+    MeasuredSpread::of(&ratios).unwrap()
 }
 
-fn times(all: &All, rounds: u32) -> Table {
+fn times(all: &All, rounds: u32) -> TextTable {
     let columns = [
         "engine", "run", "seconds", "least", "greatest", "CPU", "workers", "queue", "peak MB",
         "serial %",
     ];
-    let mut table = Table::new(format!("Whole processes, {rounds} rounds"), &columns);
+    let mut table = TextTable::new(format!("Whole processes, {rounds} rounds"), &columns);
     for ((engine, kind), runs) in all {
         let (wall, told) = (runs.wall(), |value: f64| format!("{value:.3}"));
         let serial = runs.0[0].share().map(|_| {
@@ -134,9 +134,9 @@ fn times(all: &All, rounds: u32) -> Table {
     table
 }
 
-fn ratios(all: &All, asked: &Asked) -> (Table, Value) {
+fn ratios(all: &All, asked: &Asked) -> (TextTable, Value) {
     let columns = ["engine", "what", "median", "least", "greatest"];
-    let mut table = Table::new("Ratios of wall times, pair by pair", &columns);
+    let mut table = TextTable::new("Ratios of wall times, pair by pair", &columns);
     let mut measured = Vec::new();
     let pairs = [
         ("1 worker : sync", Kind::Worker, Kind::Sync),
@@ -175,11 +175,11 @@ fn main() {
         eprintln!("{}", asked::USAGE);
         std::process::exit(1);
     };
-    let (machine, scratch) = (Machine::here(), tempfile::tempdir().unwrap());
+    let (machine, scratch) = (BenchMachine::here(), tempfile::tempdir().unwrap());
     if machine.is_busy() {
         eprintln!("warning: other programs are at work, and times will be greater than they are");
     }
-    let manifest = Manifest::read(&asked.chain).unwrap();
+    let manifest = ChainManifest::read(&asked.chain).unwrap();
     let bench = Bench::new(&asked, &manifest, scratch.path());
     let all = timed(&bench, &asked);
     println!("{}", times(&all, asked.rounds).text());

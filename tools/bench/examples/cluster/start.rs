@@ -2,8 +2,8 @@
 
 use crate::asked::{Asked, Engine};
 use crate::counted::{Counted, Counting};
-use apus_bench::Table;
-use apus_bench::manifest::Manifest;
+use apus_bench::TextTable;
+use apus_bench::manifest::ChainManifest;
 use apus_testkit::nats::NatsServer;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
@@ -114,9 +114,9 @@ pub(crate) struct Memory {
     rss_peak_bytes: f64,
 }
 
-pub(crate) fn memory_table(of: &[Memory]) -> Table {
+pub(crate) fn memory_table(of: &[Memory]) -> TextTable {
     let columns = ["engine", "blocks", "MB of blocks", "jobs", "peak MB"];
-    let mut table = Table::new("Memory of the coordinator", &columns);
+    let mut table = TextTable::new("Memory of the coordinator", &columns);
     for memory in of {
         table.row([
             memory.engine.clone(),
@@ -152,13 +152,13 @@ fn on<T>(processors: On, start: impl FnOnce() -> T) -> T {
 /// See the module.
 pub(crate) struct Bench<'b> {
     asked: &'b Asked,
-    manifest: &'b Manifest,
+    manifest: &'b ChainManifest,
     scratch: &'b Path,
 }
 
 impl<'b> Bench<'b> {
     /// Makes what runs go by.
-    pub(crate) fn new(asked: &'b Asked, manifest: &'b Manifest, scratch: &'b Path) -> Self {
+    pub(crate) fn new(asked: &'b Asked, manifest: &'b ChainManifest, scratch: &'b Path) -> Self {
         let bench = Self { asked, manifest, scratch };
         if asked.engines.contains(&Engine::Utreexo) {
             let mut command = bench.command("utreexo prove");

@@ -1,22 +1,25 @@
-//! [`Part`]: one thing that is measured, done in a process of its own.
+//! [`ChainstatePart`]: one thing that is measured, done in a process of its own.
 //!
 //! All read their input as it lies in the page cache and end when everything is durable. The copy
 //! makes a file durable on a second thread while it copies the next, as the writer does, so that
 //! what is left between the two is what making tables costs.
 
-use super::coins::MadeUpSet;
-use super::{ChainstateError, Place};
-use apus_chain::{BlockHash, HashSerialized3, Txid};
+use super::ChainstateFolder;
+use crate::error::{AtPath, BenchError, go_on};
+use apus_chain::{
+    BlockHash, CoinRef, HashSerialized3, OutPoint, Txid, write_coin, write_compact_size,
+};
 use apus_datadir::Obfuscation;
 use apus_datadir::chainstate::ChainstateWriter;
 use apus_storage::DirStorage;
 use apus_sync::{ReadBack, Silent};
+use apus_testkit::rng::Rng;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Write};
 use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::sync_channel;
 use std::time::Instant;
 
@@ -38,7 +41,7 @@ const KEY: Obfuscation = Obfuscation::new([0x9a, 0x3c, 0x01, 0xfe, 0x77, 0x10, 0
 /// One thing to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Part {
+pub enum ChainstatePart {
     /// Makes the set; not measured.
     Make,
     /// Copies the files of the chainstate.
@@ -49,7 +52,7 @@ pub enum Part {
     Check,
 }
 
-impl Part {
+impl ChainstatePart {
     /// Those that are measured.
     pub(super) const MEASURED: [Self; 3] = [Self::Write, Self::Copy, Self::Check];
 
@@ -71,7 +74,7 @@ impl Part {
 
 /// What doing a part led to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Done {
+pub(super) struct PartOutcome {
     /// From its first byte read until everything was durable.
     pub(super) seconds: f64,
     /// Coins of the set.
@@ -84,27 +87,30 @@ pub(super) struct Done {
 
 /// Does one part in `place` and leaves there what it led to.
 pub fn part(
-    place: &Place,
-    part: Part,
+    place: &ChainstateFolder,
+    part: ChainstatePart,
     coins: u64,
     interrupt: &AtomicBool,
-) -> Result<(), ChainstateError> {
+) -> Result<(), BenchError> {
     let start = Instant::now();
     let mut done = match part {
-        Part::Make => make(place, coins, interrupt)?,
-        Part::Copy => copy(&place.chainstate(), &place.copy(), interrupt)?,
-        Part::Write => write(place, interrupt)?,
-        Part::Check => check(place, interrupt)?,
+        ChainstatePart::Make => make(place, coins, interrupt)?,
+        ChainstatePart::Copy => copy(&place.chainstate(), &place.copy(), interrupt)?,
+        ChainstatePart::Write => write(place, interrupt)?,
+        ChainstatePart::Check => check(place, interrupt)?,
     };
     done.seconds = start.elapsed().as_secs_f64();
     place.tell(&done)
 }
 
 /// Writes the set as a file of records: txid, length of the group in four bytes, group.
-fn make(place: &Place, coins: u64, interrupt: &AtomicBool) -> Result<Done, ChainstateError> {
+fn make(
+    place: &ChainstateFolder,
+    coins: u64,
+    interrupt: &AtomicBool,
+) -> Result<PartOutcome, BenchError> {
     let path = place.set();
-    let failed = ChainstateError::at(&path);
-    let file = File::create(&path).map_err(&failed)?;
+    let file = File::create(&path).at(&path)?;
     let mut file = BufWriter::with_capacity(BUFFER_BYTES, file);
     let (mut set, mut group) = (MadeUpSet::new(coins), Vec::new());
     let (mut hash, mut found, mut bytes) = (HashSerialized3::new(), 0, 0);
@@ -114,42 +120,46 @@ fn make(place: &Place, coins: u64, interrupt: &AtomicBool) -> Result<Done, Chain
             hash.push(outpoint, coin);
         });
         let Some(txid) = txid else { break };
-        stop_if(interrupt)?;
+        go_on(interrupt)?;
         let length = (group.len() as u32).to_le_bytes();
         for bytes in [txid.as_bytes(), &length[..], &group] {
-            file.write_all(bytes).map_err(&failed)?;
+            file.write_all(bytes).at(&path)?;
         }
         bytes += (32 + length.len() + group.len()) as u64;
     }
-    let file = file.into_inner().map_err(|error| failed(error.into_error()))?;
-    file.sync_all().map_err(&failed)?;
+    let file = file.into_inner().map_err(|error| error.into_error()).at(&path)?;
+    file.sync_all().at(&path)?;
     let hash_serialized_3 = Some(hash.finish().0);
-    Ok(Done { seconds: 0.0, coins: found, bytes, hash_serialized_3 })
+    Ok(PartOutcome { seconds: 0.0, coins: found, bytes, hash_serialized_3 })
 }
 
-fn write(place: &Place, interrupt: &AtomicBool) -> Result<Done, ChainstateError> {
+fn write(place: &ChainstateFolder, interrupt: &AtomicBool) -> Result<PartOutcome, BenchError> {
     let path = place.set();
-    let failed = ChainstateError::at(&path);
-    let mut records = Records::new(File::open(&path).map_err(&failed)?);
+    let mut records = SetRecords::new(File::open(&path).at(&path)?);
     let folder = DirStorage::new(place.chainstate());
     let mut writer = ChainstateWriter::new(&folder, BEST, KEY)?;
-    while let Some((txid, group)) = records.next().map_err(&failed)? {
-        stop_if(interrupt)?;
+    while let Some((txid, group)) = records.next().at(&path)? {
+        go_on(interrupt)?;
         writer.put_group(&txid, group)?;
     }
     let written = writer.finish()?;
-    Ok(Done { seconds: 0.0, coins: written.coins, bytes: written.bytes, hash_serialized_3: None })
+    Ok(PartOutcome {
+        seconds: 0.0,
+        coins: written.coins,
+        bytes: written.bytes,
+        hash_serialized_3: None,
+    })
 }
 
 /// The records of a set, read some at a time.
-struct Records {
+struct SetRecords {
     file: File,
     buffer: Vec<u8>,
     /// What of the buffer was not given yet.
     left: Range<usize>,
 }
 
-impl Records {
+impl SetRecords {
     fn new(file: File) -> Self {
         Self { file, buffer: vec![0; RECORDS_BYTES], left: 0..0 }
     }
@@ -197,34 +207,33 @@ impl Records {
     }
 }
 
-fn copy(from: &Path, to: &Path, interrupt: &AtomicBool) -> Result<Done, ChainstateError> {
+fn copy(from: &Path, to: &Path, interrupt: &AtomicBool) -> Result<PartOutcome, BenchError> {
     let mut names: Vec<_> = fs::read_dir(from)
         .and_then(|entries| entries.map(|entry| Ok(entry?.file_name())).collect())
-        .map_err(ChainstateError::at(from))?;
+        .at(from)?;
     names.sort_unstable();
-    let failed = ChainstateError::at(to);
     let bytes = std::thread::scope(|scope| {
         let (send, whole) = sync_channel::<File>(1);
         let sync = scope.spawn(move || whole.into_iter().try_for_each(|file| file.sync_data()));
         let mut buffer = vec![0; BUFFER_BYTES];
         let mut bytes = 0;
         for name in names {
-            stop_if(interrupt)?;
-            let failed = ChainstateError::at(&from.join(&name));
-            let file = File::open(from.join(&name)).map_err(&failed)?;
-            let target = File::create(to.join(&name)).map_err(&failed)?;
-            bytes += copy_file(file, &target, &mut buffer).map_err(&failed)?;
+            go_on(interrupt)?;
+            let path = from.join(&name);
+            let file = File::open(&path).at(&path)?;
+            let target = File::create(to.join(&name)).at(&path)?;
+            bytes += copy_file(file, &target, &mut buffer).at(&path)?;
             if send.send(target).is_err() {
                 break;
             }
         }
         drop(send);
         let synced = sync.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        synced.map_err(&failed)?;
-        Ok::<u64, ChainstateError>(bytes)
+        synced.at(to)?;
+        Ok::<u64, BenchError>(bytes)
     })?;
-    File::open(to).and_then(|folder| folder.sync_all()).map_err(&failed)?;
-    Ok(Done { seconds: 0.0, coins: 0, bytes, hash_serialized_3: None })
+    File::open(to).and_then(|folder| folder.sync_all()).at(to)?;
+    Ok(PartOutcome { seconds: 0.0, coins: 0, bytes, hash_serialized_3: None })
 }
 
 fn copy_file(mut from: File, mut to: &File, buffer: &mut [u8]) -> io::Result<u64> {
@@ -239,19 +248,180 @@ fn copy_file(mut from: File, mut to: &File, buffer: &mut [u8]) -> io::Result<u64
     }
 }
 
-fn check(place: &Place, interrupt: &AtomicBool) -> Result<Done, ChainstateError> {
+fn check(place: &ChainstateFolder, interrupt: &AtomicBool) -> Result<PartOutcome, BenchError> {
     let folder = place.chainstate();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let found = ReadBack::of(&folder, threads, &Silent, interrupt)?;
-    let bytes = size_of_files(&folder).map_err(ChainstateError::at(&folder))?;
+    let bytes = size_of_files(&folder).at(&folder)?;
     let hash_serialized_3 = Some(found.hash_serialized_3);
-    Ok(Done { seconds: 0.0, coins: found.coins, bytes, hash_serialized_3 })
+    Ok(PartOutcome { seconds: 0.0, coins: found.coins, bytes, hash_serialized_3 })
 }
 
 fn size_of_files(folder: &Path) -> io::Result<u64> {
     fs::read_dir(folder)?.map(|entry| Ok(entry?.metadata()?.len())).sum()
 }
 
-fn stop_if(interrupt: &AtomicBool) -> Result<(), ChainstateError> {
-    if interrupt.load(Ordering::Relaxed) { Err(ChainstateError::Interrupted) } else { Ok(()) }
+// ---- the made-up set ----
+//
+// Txids ascend as they are made, so nothing is sorted and no memory grows with the set. Shares
+// are about those of the main chain's coins in 2025; nothing here is spent or validated.
+
+/// One coin in so many parts of 1,000 has a script of this kind; what is left is bare multisig.
+const P2TR: u64 = 310;
+const P2WPKH: u64 = 300;
+const P2PKH: u64 = 270;
+const P2SH: u64 = 90;
+const P2WSH: u64 = 20;
+
+/// Above the heights of the main chain of today, so that they take as many bytes.
+const HEIGHT_MAX: u64 = 900_000;
+
+/// A set from a number of coins; it is the same each time.
+pub(super) struct MadeUpSet {
+    rng: Rng,
+    coins_left: u64,
+    /// First eight bytes of the last txid, in the order of txids.
+    prefix: u64,
+    /// How far apart these are on average.
+    stride: u64,
+    script: Vec<u8>,
+}
+
+impl MadeUpSet {
+    /// A set of `coins` coins.
+    pub(super) fn new(coins: u64) -> Self {
+        // There are at most as many transactions as coins.
+        let stride = u64::MAX / coins.saturating_add(1);
+        Self { rng: Rng::at(1, 0), coins_left: coins, prefix: 0, stride, script: Vec::new() }
+    }
+
+    /// Puts the next transaction's coins into `group`, as a snapshot has them without the txid.
+    /// `each` is given every coin. None where all coins were made.
+    pub(super) fn next(
+        &mut self,
+        group: &mut Vec<u8>,
+        mut each: impl FnMut(&OutPoint, CoinRef<'_>),
+    ) -> Option<Txid> {
+        if self.coins_left == 0 {
+            return None;
+        }
+        let txid = self.txid();
+        let count = match self.rng.below(10) {
+            0..7 => 1,
+            7 | 8 => 2,
+            _ => 3,
+        };
+        let count = count.min(self.coins_left);
+        self.coins_left -= count;
+        group.clear();
+        write_compact_size(group, count);
+        let mut vout = 0;
+        for number in 0..count {
+            vout += self.rng.below(2) as u32 + u32::from(number > 0);
+            write_compact_size(group, u64::from(vout));
+            let (height, amount) = (self.rng.between(1, HEIGHT_MAX) as u32, self.amount());
+            self.choose_script();
+            let coin = CoinRef { height, coinbase: false, amount, script: &self.script };
+            write_coin(group, coin);
+            each(&OutPoint { txid, vout }, coin);
+        }
+        Some(txid)
+    }
+
+    /// Above the last one. Fewer transactions than coins are made, so the steps never add up to
+    /// more than there is.
+    fn txid(&mut self) -> Txid {
+        self.prefix += self.rng.between(1, self.stride);
+        let mut txid = [0; 32];
+        let (prefix, rest) = txid.split_at_mut(8);
+        prefix.copy_from_slice(&self.prefix.to_be_bytes());
+        self.rng.fill(rest);
+        Txid(txid)
+    }
+
+    /// Dust, round amounts, others.
+    fn amount(&mut self) -> u64 {
+        match self.rng.below(10) {
+            0..3 => 546,
+            3 => self.rng.between(1, 1_000) * 100_000,
+            _ => self.rng.between(1_000, 100_000_000),
+        }
+    }
+
+    fn choose_script(&mut self) {
+        let (kind, rng) = (self.rng.below(1_000), &mut self.rng);
+        let script = &mut self.script;
+        script.clear();
+        let mut around = |before: &[u8], hash: usize, after: &[u8]| {
+            script.extend_from_slice(before);
+            rng.append(script, hash);
+            script.extend_from_slice(after);
+        };
+        let mut end = P2TR;
+        let mut below = |share: u64| {
+            end += share;
+            kind < end
+        };
+        if kind < P2TR {
+            around(&[0x51, 32], 32, &[]);
+        } else if below(P2WPKH) {
+            around(&[0, 20], 20, &[]);
+        } else if below(P2PKH) {
+            around(&[0x76, 0xa9, 20], 20, &[0x88, 0xac]);
+        } else if below(P2SH) {
+            around(&[0xa9, 20], 20, &[0x87]);
+        } else if below(P2WSH) {
+            around(&[0, 32], 32, &[]);
+        } else {
+            around(&[0x51, 33, 2], 32, &[]);
+            around(&[33, 3], 32, &[]);
+            around(&[33, 2], 32, &[0x53, 0xae]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apus_chain::{Reader, read_coin};
+
+    #[test]
+    fn as_many_coins_as_asked_for_in_order() {
+        for count in [1, 2, 3, 5_000] {
+            let (mut set, mut group) = (MadeUpSet::new(count), Vec::new());
+            let (mut told, mut last) = (Vec::new(), None);
+            let mut found = 0;
+            while let Some(txid) = set.next(&mut group, |outpoint, coin| {
+                told.push((*outpoint, coin.script.len()));
+            }) {
+                assert!(last.is_none_or(|last| last < txid));
+                last = Some(txid);
+                let mut reader = Reader::new(&group);
+                for _ in 0..reader.compact_size().unwrap() {
+                    let vout = reader.compact_size().unwrap() as u32;
+                    let coin = read_coin(&mut reader).unwrap();
+                    assert_eq!(told[found], (OutPoint { txid, vout }, coin.script.len()));
+                    found += 1;
+                }
+                reader.finish().unwrap();
+            }
+            assert_eq!((found as u64, told.len() as u64), (count, count));
+        }
+    }
+
+    #[test]
+    fn all_kinds_of_scripts_in_their_shares() {
+        let (mut set, mut group) = (MadeUpSet::new(20_000), Vec::new());
+        let mut lengths = std::collections::BTreeMap::new();
+        while set
+            .next(&mut group, |_, coin| *lengths.entry(coin.script.len()).or_insert(0) += 1)
+            .is_some()
+        {}
+        // P2TR and P2WSH have the same length.
+        for (length, share) in [(34, 330), (22, 300), (25, 270), (23, 90), (105, 10)] {
+            let found = lengths.remove(&length).unwrap_or(0);
+            assert!((found - share * 20_i64).abs() < 20 * share.min(30), "{length}: {found}");
+        }
+        assert!(lengths.is_empty(), "{lengths:?}");
+    }
 }

@@ -1,12 +1,12 @@
 //! `apus-bench chain`: makes chains to measure with, and says what they are.
 
-use super::common::cores;
-use crate::failure::{Failure, INTERRUPTED, IO, USAGE};
+use super::cores;
 use crate::terminal::{self, watch_signals};
-use apus_bench::maker::{self, Made, MakeError, Options, Progress};
-use apus_bench::manifest::{FILE_NAME, Manifest};
+use apus_bench::BenchError;
+use apus_bench::maker::{self, ChainProfile, MadeChain, MakeOptions, MakeProgress};
+use apus_bench::manifest::{ChainManifest, FILE_NAME};
 use apus_bench::run::{bytes, grouped};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -50,8 +50,8 @@ block whose scripts it assumes valid.";
 #[command(after_help = MAKE_EXAMPLES)]
 struct MakeArgs {
     /// The shape of the chain
-    #[arg(long, value_enum, default_value_t = Profile::MainnetLike)]
-    profile: Profile,
+    #[arg(long, value_enum, default_value_t = ChainProfile::MainnetLike)]
+    profile: ChainProfile,
 
     /// How many full blocks, of some 1.8 MB each
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -93,33 +93,16 @@ struct InfoArgs {
     folder: PathBuf,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Profile {
-    /// Full blocks with the transactions, scripts and ages of coins of recent years
-    MainnetLike,
-    /// The same with coins of shorter lives: of 8 GB there are as many coins left, for each byte, as of the main chain
-    FewCoins,
-}
-
-impl From<Profile> for maker::Profile {
-    fn from(profile: Profile) -> Self {
-        match profile {
-            Profile::MainnetLike => Self::MainnetLike,
-            Profile::FewCoins => Self::FewCoins,
-        }
-    }
-}
-
-pub(crate) fn command(args: &ChainArgs) -> Result<(), Failure> {
+pub(crate) fn command(args: &ChainArgs) -> Result<(), BenchError> {
     match &args.command {
         ChainCommand::Make(args) => make(args),
         ChainCommand::Info(args) => info(args),
     }
 }
 
-fn make(args: &MakeArgs) -> Result<(), Failure> {
-    let options = Options {
-        profile: args.profile.into(),
+fn make(args: &MakeArgs) -> Result<(), BenchError> {
+    let options = MakeOptions {
+        profile: args.profile,
         blocks: args.blocks,
         seed: args.seed,
         signed: !args.unsigned,
@@ -140,11 +123,11 @@ fn make(args: &MakeArgs) -> Result<(), Failure> {
     let made = maker::make(&args.out, &options, &interrupt, &mut tell);
     let folder = args.out.display();
     match made? {
-        Made::Before(manifest) => terminal::result(format_args!(
+        MadeChain::Before(manifest) => terminal::result(format_args!(
             "{folder} holds this chain already: {}",
             in_short(&manifest)
         )),
-        Made::Now(manifest) => terminal::result(format_args!(
+        MadeChain::Now(manifest) => terminal::result(format_args!(
             "{folder}: {}, made in {:.1} s",
             in_short(&manifest),
             start.elapsed().as_secs_f64()
@@ -152,18 +135,7 @@ fn make(args: &MakeArgs) -> Result<(), Failure> {
     }
 }
 
-impl From<MakeError> for Failure {
-    fn from(error: MakeError) -> Self {
-        let code = match error {
-            MakeError::Occupied(_) | MakeError::Arguments(_) => USAGE,
-            MakeError::Io { .. } | MakeError::Hints { .. } => IO,
-            MakeError::Interrupted => INTERRUPTED,
-        };
-        Self::new(code, error)
-    }
-}
-
-fn in_short(manifest: &Manifest) -> String {
+fn in_short(manifest: &ChainManifest) -> String {
     format!(
         "{} blocks, {}, {} coins",
         grouped(manifest.height.into()),
@@ -172,7 +144,7 @@ fn in_short(manifest: &Manifest) -> String {
     )
 }
 
-fn line(progress: Progress, elapsed: Duration) -> String {
+fn line(progress: MakeProgress, elapsed: Duration) -> String {
     let rate = progress.bytes as f64 / elapsed.as_secs_f64().max(0.001);
     format!(
         "making: {} of {} full blocks, {} of {} in all, {}, {}/s",
@@ -185,15 +157,16 @@ fn line(progress: Progress, elapsed: Duration) -> String {
     )
 }
 
-fn info(args: &InfoArgs) -> Result<(), Failure> {
+fn info(args: &InfoArgs) -> Result<(), BenchError> {
     let path = args.folder.join(FILE_NAME);
-    let manifest = Manifest::read(&args.folder).map_err(|error| Failure::io(&path, error))?;
+    let manifest =
+        ChainManifest::read(&args.folder).map_err(|error| BenchError::io(&path, error))?;
     terminal::result(described(&args.folder, &manifest))
 }
 
 /// A manifest for people.
-fn described(folder: &Path, manifest: &Manifest) -> String {
-    let Manifest { profile, seed, signed, obfuscated, .. } = manifest;
+fn described(folder: &Path, manifest: &ChainManifest) -> String {
+    let ChainManifest { profile, seed, signed, obfuscated, .. } = manifest;
     let signed = if *signed { "signed" } else { "not signed: for validation that assumes scripts" };
     let files = if *obfuscated { "XORed with a key" } else { "plain" };
     let mut text =
@@ -242,11 +215,15 @@ mod tests {
     #[test]
     fn a_manifest_is_told_to_people_and_every_number_of_it() {
         let folder = tempfile::tempdir().unwrap();
-        let options =
-            Options { signed: false, block_weight: 40_000, tail_blocks: 1, ..Options::new(2, 3) };
+        let options = MakeOptions {
+            signed: false,
+            block_weight: 40_000,
+            tail_blocks: 1,
+            ..MakeOptions::new(2, 3)
+        };
         let made =
             maker::make(folder.path(), &options, &AtomicBool::new(false), &mut |_| {}).unwrap();
-        let Made::Now(manifest) = made else { panic!("the folder was empty") };
+        let MadeChain::Now(manifest) = made else { panic!("the folder was empty") };
         let text = described(Path::new("here"), &manifest);
         for part in [
             "here: mainnet-like, seed 3, not signed".to_owned(),
@@ -272,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_line_of_progress_tells_how_far_and_how_fast() {
-        let progress = Progress {
+        let progress = MakeProgress {
             blocks: 1_200,
             blocks_total: 2_900,
             busy: 1_000,
@@ -282,20 +259,6 @@ mod tests {
         let line = line(progress, Duration::from_secs(5));
         for part in ["1,000 of 2,000 full", "1,200 of 2,900", "50.0 MB", "10.0 MB/s"] {
             assert!(line.contains(part), "{part} in {line}");
-        }
-    }
-
-    #[test]
-    fn each_ending_has_its_exit_code() {
-        let path = PathBuf::from("x");
-        let io = MakeError::Io { path: path.clone(), source: std::io::ErrorKind::Other.into() };
-        for (error, code) in [
-            (MakeError::Occupied(path), USAGE),
-            (MakeError::Arguments(String::new()), USAGE),
-            (io, IO),
-            (MakeError::Interrupted, INTERRUPTED),
-        ] {
-            assert_eq!(Failure::from(error).code, code);
         }
     }
 }

@@ -1,10 +1,10 @@
 //! `apus-bench chainstate`: writing a chainstate, beside copying its bytes.
 
-use super::common::{Scratch, own_program, write_json};
-use crate::failure::Failure;
+use super::{ScratchFolder, own_program, write_json};
 use crate::terminal::{self, watch_signals};
-use apus_bench::chainstate::{self, ChainstateError, Event, Part, Place, Plan};
-use apus_bench::run::Machine;
+use apus_bench::BenchError;
+use apus_bench::chainstate::{self, ChainstateFolder, ChainstatePart, ChainstatePlan};
+use apus_bench::run::BenchMachine;
 use clap::Args;
 use std::path::PathBuf;
 use std::process::Command;
@@ -44,37 +44,35 @@ pub(crate) struct ChainstateArgs {
 
     /// Do one part in the folder: what this command starts itself for
     #[arg(long, value_name = "PART", hide = true, requires = "dir", value_parser = part)]
-    part: Option<Part>,
+    part: Option<ChainstatePart>,
 }
 
-fn part(name: &str) -> Result<Part, String> {
-    Part::of_name(name).ok_or_else(|| "no part".to_owned())
+fn part(name: &str) -> Result<ChainstatePart, String> {
+    ChainstatePart::of_name(name).ok_or_else(|| "no part".to_owned())
 }
 
-impl From<ChainstateError> for Failure {
-    fn from(error: ChainstateError) -> Self {
-        Failure::of(error.kind(), &error)
-    }
-}
-
-pub(crate) fn command(args: &ChainstateArgs) -> Result<(), Failure> {
+pub(crate) fn command(args: &ChainstateArgs) -> Result<(), BenchError> {
     // Asked before anything here makes a load of its own.
-    let machine = Machine::here();
+    let machine = BenchMachine::here();
     let interrupt = watch_signals()?;
     if let (Some(part), Some(folder)) = (args.part, &args.dir) {
-        return Ok(chainstate::part(&Place::new(folder), part, args.coins, &interrupt)?);
+        return Ok(chainstate::part(&ChainstateFolder::new(folder), part, args.coins, &interrupt)?);
     }
     let program = own_program()?;
-    let scratch = Scratch::open(args.dir.as_deref(), "apus-bench-chainstate")?;
-    let command = |part: Part| {
+    let scratch = ScratchFolder::open(args.dir.as_deref(), "apus-bench-chainstate")?;
+    let command = |part: ChainstatePart| {
         let mut command = Command::new(&program);
         command.args(["chainstate", "--coins", &args.coins.to_string()]);
         command.args(["--part", part.name(), "--dir"]).arg(&scratch.folder);
         command
     };
-    let plan = Plan { place: Place::new(&scratch.folder), coins: args.coins, rounds: args.rounds };
-    let found = chainstate::measure(&plan, machine, &command, &interrupt, &mut |event: Event| {
-        terminal::aside(event);
+    let plan = ChainstatePlan {
+        place: ChainstateFolder::new(&scratch.folder),
+        coins: args.coins,
+        rounds: args.rounds,
+    };
+    let found = chainstate::measure(&plan, machine, &command, &interrupt, &mut |line: String| {
+        terminal::aside(line);
     })?;
     if let Some(path) = &args.json {
         write_json(path, &found)?;

@@ -1,10 +1,10 @@
 //! `apus-bench decorate`: what it takes to look up the coins of a block through a batcher.
 
-use super::common::{Latency, write_json};
-use crate::failure::Failure;
+use super::{Latency, write_json};
 use crate::terminal::{self, watch_signals};
-use apus_bench::decorate::{self, Event, Plan};
-use apus_bench::run::Machine;
+use apus_bench::BenchError;
+use apus_bench::decorate::{self, DecoratePlan};
+use apus_bench::run::BenchMachine;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -65,15 +65,15 @@ pub(crate) struct DecorateArgs {
     json: Option<PathBuf>,
 }
 
-pub(crate) fn command(args: &DecorateArgs) -> Result<(), Failure> {
+pub(crate) fn command(args: &DecorateArgs) -> Result<(), BenchError> {
     // Asked before anything here makes a load of its own.
-    let machine = Machine::here();
+    let machine = BenchMachine::here();
     let interrupt = watch_signals()?;
     let inputs = u64::from(args.tx) * u64::from(args.inputs);
     if inputs > 10_000_000 {
-        return Err(Failure::usage(format!("{inputs} inputs: ask for 10000000 at most")));
+        return Err(BenchError::usage(format!("{inputs} inputs: ask for 10000000 at most")));
     }
-    let plan = Plan {
+    let plan = DecoratePlan {
         txs: args.tx,
         inputs: args.inputs,
         latency: args.latency.0,
@@ -83,7 +83,7 @@ pub(crate) fn command(args: &DecorateArgs) -> Result<(), Failure> {
         in_flight: args.in_flight.into(),
         rounds: args.rounds,
     };
-    let mut tell = |event: Event| terminal::aside(event);
+    let mut tell = |line: String| terminal::aside(line);
     let found = decorate::measure(&plan, machine, &interrupt, &mut tell)?;
     if let Some(path) = &args.json {
         write_json(path, &found)?;

@@ -1,18 +1,16 @@
 //! `apus-bench floor`: the limits of this machine, and the least time that a chain can take on it.
 
-use super::common::{cores, now, own_program, write_json};
-use crate::failure::Failure;
+use super::{ScratchFolder, cores, now, own_program, write_json};
 use crate::terminal::{self, watch_signals};
+use apus_bench::BenchError;
 use apus_bench::floor::{
-    self, ChainFloor, Counted, Floor, KernelRates, Measure, MeasureError, VERSION, made_up_block,
+    self, ChainFloor, CountedWork, Floor, KernelRates, MachineMeasure, VERSION, made_up_block,
 };
-use apus_bench::run::{Chain, Machine, RunError};
+use apus_bench::run::{BenchChain, BenchMachine};
 use apus_chain::{BlockHash, Network, Params};
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use std::env;
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -75,18 +73,18 @@ pub(crate) struct FloorArgs {
 /// Without a chain so much is written, read and removed again.
 const MADE_UP_BYTES: usize = 64 << 20;
 
-pub(crate) fn command(args: &FloorArgs) -> Result<(), Failure> {
+pub(crate) fn command(args: &FloorArgs) -> Result<(), BenchError> {
     let threads = if args.par == 0 { cores() } else { args.par.into() };
     let span = Duration::from_millis(args.span_ms);
     if args.one_kernel {
         let rates = floor::kernel_rates(threads, span);
-        let text = serde_json::to_string(&rates).map_err(Failure::usage)?;
+        let text = serde_json::to_string(&rates).map_err(BenchError::usage)?;
         return terminal::result(text);
     }
     // Asked before anything here makes a load of its own.
-    let machine = Machine::here();
+    let machine = BenchMachine::here();
     let interrupt = watch_signals()?;
-    let scratch = Scratch::create()?;
+    let scratch = ScratchFolder::open(None, "apus-bench-floor")?;
     let chain = chain(args)?;
     let (files, blocks, work) = match &chain {
         Some(chain) => {
@@ -94,15 +92,14 @@ pub(crate) fn command(args: &FloorArgs) -> Result<(), Failure> {
             terminal::aside("counting what the blocks have");
             let assumed = assumed(chain, params)?;
             let (blocks, hints) = (&chain.blocksdir, &chain.hints);
-            let counted = floor::count(params, blocks, hints, assumed.as_ref(), now(), &interrupt)
-                .map_err(RunError::from)?;
-            let Counted { work, samples } = counted;
+            let counted = floor::count(params, blocks, hints, assumed.as_ref(), now(), &interrupt)?;
+            let CountedWork { work, samples } = counted;
             (chain.files()?, samples, Some(work))
         }
-        None => (vec![scratch.made_up_file()?], vec![made_up_block()], None),
+        None => (vec![made_up_file(&scratch.folder)?], vec![made_up_block()], None),
     };
     let kernels = kernels(threads, args.span_ms, &interrupt)?;
-    let measure = Measure {
+    let measure = MachineMeasure {
         threads,
         span,
         files: &files,
@@ -111,10 +108,7 @@ pub(crate) fn command(args: &FloorArgs) -> Result<(), Failure> {
         interrupt: &interrupt,
     };
     let mut tell = |what: &str| terminal::aside(format_args!("measuring {what}"));
-    let limits = measure.limits(kernels, &mut tell).map_err(|error| match error {
-        MeasureError::Io(error) => Failure::io(&scratch.folder, error),
-        MeasureError::Interrupted => Failure::interrupted(),
-    })?;
+    let limits = measure.limits(kernels, &mut tell)?;
     let chain = work.and_then(|work| ChainFloor::new(work, &limits));
     let floor = Floor { version: VERSION, machine, limits, chain };
     if let Some(path) = &args.json {
@@ -123,7 +117,7 @@ pub(crate) fn command(args: &FloorArgs) -> Result<(), Failure> {
     show(&floor)
 }
 
-fn show(floor: &Floor) -> Result<(), Failure> {
+fn show(floor: &Floor) -> Result<(), BenchError> {
     for table in floor::limits(&floor.limits) {
         terminal::result(table.text())?;
     }
@@ -140,12 +134,12 @@ fn show(floor: &Floor) -> Result<(), Failure> {
     }
 }
 
-fn chain(args: &FloorArgs) -> Result<Option<Chain>, Failure> {
+fn chain(args: &FloorArgs) -> Result<Option<BenchChain>, BenchError> {
     if let Some(folder) = &args.chain_dir {
-        return Ok(Some(Chain::in_folder(folder)?));
+        return Ok(Some(BenchChain::in_folder(folder)?));
     }
     let (Some(blocksdir), Some(hints)) = (&args.blocksdir, &args.hints) else { return Ok(None) };
-    Ok(Some(Chain {
+    Ok(Some(BenchChain {
         name: args.chain.name().to_owned(),
         folder: blocksdir.clone(),
         network: args.chain,
@@ -156,9 +150,9 @@ fn chain(args: &FloorArgs) -> Result<Option<Chain>, Failure> {
 }
 
 /// The block up to which runs take scripts for valid.
-fn assumed(chain: &Chain, params: &Params) -> Result<Option<BlockHash>, Failure> {
+fn assumed(chain: &BenchChain, params: &Params) -> Result<Option<BlockHash>, BenchError> {
     let Some(manifest) = &chain.manifest else { return Ok(params.default_assume_valid) };
-    manifest.assume_valid().map(Some).map_err(|error| Failure::io(&chain.blocksdir, error))
+    manifest.assume_valid().map(Some).map_err(|error| BenchError::io(&chain.blocksdir, error))
 }
 
 /// Every kernel of the machine, each in a process of its own: one process has one kernel.
@@ -166,11 +160,11 @@ fn kernels(
     threads: usize,
     span_ms: u64,
     interrupt: &AtomicBool,
-) -> Result<Vec<KernelRates>, Failure> {
+) -> Result<Vec<KernelRates>, BenchError> {
     let program = own_program()?;
     let measure = |kernel: &str| {
         if interrupt.load(Ordering::Relaxed) {
-            return Err(Failure::interrupted());
+            return Err(BenchError::interrupted());
         }
         terminal::aside(format_args!("measuring SHA-256 by the kernel {kernel}"));
         let output = Command::new(&program)
@@ -180,45 +174,24 @@ fn kernels(
             .stdin(Stdio::null())
             .stderr(Stdio::inherit())
             .output()
-            .map_err(|error| Failure::io(&program, error))?;
+            .map_err(|error| BenchError::io(&program, error))?;
         // A terminal tells both of us, and the other ends at once.
         let told = [Some(SIGINT), Some(SIGTERM)].contains(&output.status.signal());
         if told || interrupt.load(Ordering::Relaxed) {
-            return Err(Failure::interrupted());
+            return Err(BenchError::interrupted());
         }
         if !output.status.success() {
             let message = format!("measuring {kernel} ended with {}", output.status);
-            return Err(Failure::io(&program, message));
+            return Err(BenchError::io(&program, message));
         }
         serde_json::from_slice(&output.stdout)
-            .map_err(|error| Failure::io(&program, format!("measuring {kernel}: {error}")))
+            .map_err(|error| BenchError::io(&program, format!("measuring {kernel}: {error}")))
     };
     floor::kernel_names().into_iter().map(measure).collect()
 }
 
-/// A folder that goes away.
-struct Scratch {
-    folder: PathBuf,
-}
-
-impl Scratch {
-    fn create() -> Result<Self, Failure> {
-        let folder = env::temp_dir().join(format!("apus-bench-floor-{}", std::process::id()));
-        fs::create_dir(&folder).map_err(|error| Failure::io(&folder, error))?;
-        Ok(Self { folder })
-    }
-
-    fn made_up_file(&self) -> Result<PathBuf, Failure> {
-        let path = self.folder.join("blk00000.dat");
-        let write = |path: &Path| File::create(path)?.write_all(&vec![0x5a; MADE_UP_BYTES]);
-        write(&path).map_err(|error| Failure::io(&path, error))?;
-        Ok(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // At worst some megabytes stay in the folder for temporary files.
-        let _ = fs::remove_dir_all(&self.folder);
-    }
+fn made_up_file(folder: &Path) -> Result<PathBuf, BenchError> {
+    let path = folder.join("blk00000.dat");
+    fs::write(&path, vec![0x5a; MADE_UP_BYTES]).map_err(|error| BenchError::io(&path, error))?;
+    Ok(path)
 }

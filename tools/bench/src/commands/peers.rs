@@ -1,15 +1,14 @@
 //! `apus-bench peers`: blocks from nodes on this machine.
 
-use super::apus::Apus;
-use super::common::{Scratch, own_program, write_json};
-use crate::failure::Failure;
+use super::{Against, ApusProgram, ScratchFolder, own_program, write_json};
 use crate::terminal::{self, watch_signals};
-use apus_bench::peers::line::Line;
-use apus_bench::peers::reader::{ReaderError, read};
-use apus_bench::peers::{self, Event, Plan};
-use apus_bench::run::{Chain, node};
+use apus_bench::BenchError;
+use apus_bench::peers::line::PeerLine;
+use apus_bench::peers::reader::read;
+use apus_bench::peers::{self, PeersPlan};
+use apus_bench::run::{BenchChain, node};
 use apus_chain::Network;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -73,7 +72,7 @@ pub(crate) struct PeersArgs {
     /// What each node's line is like: a rate, a latency of each direction and a loss, such as
     /// 20mbit,50ms,1%. If not given, they are connected to directly
     #[arg(long, value_name = "LINE")]
-    line: Option<Line>,
+    line: Option<PeerLine>,
 
     /// Run Apus also so that the first node's line stalls so many seconds after the beginning
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u16).range(1..))]
@@ -97,30 +96,18 @@ pub(crate) struct PeersArgs {
     told: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Against {
-    /// Bitcoin Core
-    Bitcoind,
-}
-
-impl From<ReaderError> for Failure {
-    fn from(error: ReaderError) -> Self {
-        Failure::of(error.kind(), &error)
-    }
-}
-
-pub(crate) fn command(args: &PeersArgs) -> Result<(), Failure> {
+pub(crate) fn command(args: &PeersArgs) -> Result<(), BenchError> {
     if let Some(told) = &args.told {
         return write_json(told, &read(&args.read, Network::Regtest, args.v2transport == 1)?);
     }
     let Some(folder) = &args.chain_dir else {
-        return Err(Failure::usage("--chain-dir is needed"));
+        return Err(BenchError::usage("--chain-dir is needed"));
     };
-    let chain = Chain::in_folder(folder)?;
+    let chain = BenchChain::in_folder(folder)?;
     let bitcoind = node::find(args.bitcoind.as_deref())?;
-    let (apus, own) = (Apus::find(args.apus.as_deref())?, own_program()?);
+    let (apus, own) = (ApusProgram::find(args.apus.as_deref())?, own_program()?);
     let interrupt = watch_signals()?;
-    let scratch = Scratch::open(args.dir.as_deref(), "apus-bench-peers")?;
+    let scratch = ScratchFolder::open(args.dir.as_deref(), "apus-bench-peers")?;
     let reader = |peers: &[SocketAddr], told: &Path| {
         let mut command = Command::new(&own);
         command.args(["peers", "--v2transport", &args.v2transport.to_string()]);
@@ -130,7 +117,7 @@ pub(crate) fn command(args: &PeersArgs) -> Result<(), Failure> {
         command.arg("--told").arg(told);
         command
     };
-    let plan = Plan {
+    let plan = PeersPlan {
         program: &apus.program,
         bitcoind: &bitcoind,
         chain,
@@ -144,7 +131,7 @@ pub(crate) fn command(args: &PeersArgs) -> Result<(), Failure> {
         scratch: &scratch.folder,
         reader: &reader,
     };
-    let found = peers::measure(&plan, &interrupt, &mut |event: Event| terminal::aside(event))?;
+    let found = peers::measure(&plan, &interrupt, &mut |line: String| terminal::aside(line))?;
     if let Some(path) = &args.json {
         write_json(path, &found)?;
     }

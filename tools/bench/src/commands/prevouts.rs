@@ -1,12 +1,10 @@
 //! `apus-bench prevouts`: what fetching a block's coins on several threads gains.
 
-use super::common::{Latency, write_json};
-use crate::failure::{Failure, INTERRUPTED, IO, USAGE, WRONG};
+use super::{Latency, write_json};
 use crate::terminal::{self, watch_signals};
-use apus_bench::prevouts::{
-    self, CoinsPlace, Event, MadeUpCoins, Plan, PrevoutsError, StoredCoins,
-};
-use apus_bench::run::Machine;
+use apus_bench::BenchError;
+use apus_bench::prevouts::{self, CoinsPlace, MadeUpCoins, PrevoutsPlan, StoredCoins};
+use apus_bench::run::BenchMachine;
 use apus_engine::utxo::CoinsView;
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -72,28 +70,16 @@ pub(crate) struct PrevoutsArgs {
     json: Option<PathBuf>,
 }
 
-impl From<PrevoutsError> for Failure {
-    fn from(error: PrevoutsError) -> Self {
-        let code = match error {
-            PrevoutsError::Threads { .. } | PrevoutsError::Store(_) => IO,
-            PrevoutsError::Occupied { .. } => USAGE,
-            PrevoutsError::Wrong { .. } => WRONG,
-            PrevoutsError::Interrupted => INTERRUPTED,
-        };
-        Self::new(code, error)
-    }
-}
-
-pub(crate) fn command(args: &PrevoutsArgs) -> Result<(), Failure> {
+pub(crate) fn command(args: &PrevoutsArgs) -> Result<(), BenchError> {
     // Asked before anything here makes a load of its own.
-    let machine = Machine::here();
+    let machine = BenchMachine::here();
     let interrupt = watch_signals()?;
     let place = match &args.store {
         None => CoinsPlace::Memory,
         Some(store) if store.contains("://") => CoinsPlace::Servers,
         Some(_) => CoinsPlace::Store,
     };
-    let plan = Plan {
+    let plan = PrevoutsPlan {
         place,
         coins: args.coins,
         inputs: args.inputs,
@@ -105,7 +91,7 @@ pub(crate) fn command(args: &PrevoutsArgs) -> Result<(), Failure> {
         None => Arc::new(MadeUpCoins::new(args.coins)),
         Some(store) => Arc::new(stored(args, place, store)?),
     };
-    let mut tell = |event: Event| terminal::aside(event);
+    let mut tell = |line: String| terminal::aside(line);
     let prevouts = prevouts::measure(&plan, machine, &view, &interrupt, &mut tell)?;
     if let Some(path) = &args.json {
         write_json(path, &prevouts)?;
@@ -114,7 +100,7 @@ pub(crate) fn command(args: &PrevoutsArgs) -> Result<(), Failure> {
 }
 
 /// The coins in a store, of which those are put there that it lacks.
-fn stored(args: &PrevoutsArgs, place: CoinsPlace, store: &str) -> Result<StoredCoins, Failure> {
+fn stored(args: &PrevoutsArgs, place: CoinsPlace, store: &str) -> Result<StoredCoins, BenchError> {
     if let CoinsPlace::Servers = place {
         return on_servers(store, args.coins);
     }
@@ -126,8 +112,8 @@ fn stored(args: &PrevoutsArgs, place: CoinsPlace, store: &str) -> Result<StoredC
 use super::servers::stored as on_servers;
 
 #[cfg(not(feature = "remote-coins"))]
-fn on_servers(_: &str, _: u32) -> Result<StoredCoins, Failure> {
-    Err(Failure::usage(
+fn on_servers(_: &str, _: u32) -> Result<StoredCoins, BenchError> {
+    Err(BenchError::usage(
         "--store: this program was built without coins on servers: build it with cargo build \
          --release -p apus-bench --features remote-coins",
     ))

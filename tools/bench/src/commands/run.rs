@@ -1,20 +1,21 @@
 //! `apus-bench run`: Apus and Bitcoin Core on the same blocks, side by side.
 
-use super::apus::Apus;
-use super::common::{Scratch, cores, now, write_json};
-use crate::failure::Failure;
+use super::{Against, ApusProgram, ScratchFolder, cores, now, own_program, write_json};
 use crate::terminal::{self, watch_signals};
-use apus_bench::maker::{self, Options};
+use apus_bench::BenchError;
+use apus_bench::maker::{self, MakeOptions};
 use apus_bench::run::matrix::{
-    Grid, Profile, Threads, aggregates, first_of_each, has_aggregates, subjects,
+    BenchProfile, Grid, ThreadCount, aggregates, first_of_each, has_aggregates, profiles, subjects,
 };
-use apus_bench::run::{Attachments, Chain, PageCache, Plan, Record};
-use apus_bench::run::{chart, markdown, node, session, tables, utc};
-use clap::{Args, ValueEnum};
-use std::env;
-use std::fs;
+use apus_bench::run::{
+    Attachments, BenchChain, BenchRecord, PageCache, SessionPlan, chart, markdown, node, session,
+    tables, utc,
+};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
+use std::{env, fs};
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -53,13 +54,13 @@ Results are compared before times: a difference ends the command with exit code
 
 #[derive(Args)]
 #[command(after_help = RUN_EXAMPLES)]
-pub(crate) struct RunArgs {
+pub(crate) struct BenchRunArgs {
     /// What to run: quick compares results on little work; full measures what hints bring, connect
     /// the engines that do without, rules what they gain where no scripts are run, chainstate and
     /// chainstate-full what it takes until a node can start on the result, undo and undo-full
     /// what a node's undo data bring, utreexo what roots and proofs of the Utreexo forest cost and bring
-    #[arg(long, value_enum, default_value_t = ProfileArg::Quick)]
-    profile: ProfileArg,
+    #[arg(long, default_value = "quick", value_parser = PossibleValuesParser::new(profile_values()))]
+    profile: String,
 
     /// The apus to measure; if not given, the one beside this program, or on PATH
     #[arg(long, value_name = "FILE")]
@@ -97,7 +98,7 @@ pub(crate) struct RunArgs {
     dbcache: Vec<u64>,
 
     /// Kinds of proof, a list of none, sha256 and muhash
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(aggregates()))]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = PossibleValuesParser::new(aggregates()))]
     aggregate: Vec<String>,
 
     /// Drop the block files from the page cache before each run
@@ -121,54 +122,14 @@ pub(crate) struct RunArgs {
     record: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum ProfileArg {
-    /// One round on a small chain; results only
-    Quick,
-    /// Five rounds on 1 GB, with hints
-    Full,
-    /// Three rounds on 200 MB, without hints: scripts skipped, and scripts run
-    Connect,
-    /// Three rounds on 1 GB, without hints, scripts skipped: with the usual memory and with little
-    Rules,
-    /// Five rounds on 1 GB, scripts skipped: a chainstate, written by both
-    Chainstate,
-    /// Three rounds on 200 MB, scripts run: the same
-    ChainstateFull,
-    /// Three rounds on 1 GB with the node's undo data, scripts skipped: hints, and `apus verify`
-    Undo,
-    /// Three rounds on 200 MB with the node's undo data, scripts run; and without
-    UndoFull,
-    /// Three rounds on 1 GB, scripts skipped: roots of the Utreexo forest, proofs, and blocks judged by them
-    Utreexo,
+fn profile_values() -> impl Iterator<Item = PossibleValue> {
+    profiles().into_iter().map(|profile| PossibleValue::new(profile.name).help(profile.about))
 }
 
-impl ProfileArg {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Quick => "quick",
-            Self::Full => "full",
-            Self::Connect => "connect",
-            Self::Rules => "rules",
-            Self::Chainstate => "chainstate",
-            Self::ChainstateFull => "chainstate-full",
-            Self::Undo => "undo",
-            Self::UndoFull => "undo-full",
-            Self::Utreexo => "utreexo",
-        }
-    }
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Against {
-    /// Bitcoin Core
-    Bitcoind,
-}
-
-pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
-    let name = args.profile.name();
-    let profile = Profile::named(name)
-        .ok_or_else(|| Failure::usage(format!("there is no profile {name}")))?;
+pub(crate) fn command(args: &BenchRunArgs) -> Result<(), BenchError> {
+    let name = &args.profile;
+    let profile = BenchProfile::named(name)
+        .ok_or_else(|| BenchError::usage(format!("there is no profile {name}")))?;
     if let Some(folder) = &args.record {
         expect_new(folder)?;
     }
@@ -180,14 +141,14 @@ pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
         }
         None => None,
     };
-    let apus = Apus::find(args.apus.as_deref())?;
-    let interrupt = watch_signals()?;
-    let scratch = Scratch::open(args.dir.as_deref(), "apus-bench-run")?;
-    let mut subjects = subjects(&grids(args, profile), cores());
+    let apus = ApusProgram::find(args.apus.as_deref())?;
+    let (own, interrupt) = (own_program()?, watch_signals()?);
+    let scratch = ScratchFolder::open(args.dir.as_deref(), "apus-bench-run")?;
+    let mut subjects = subjects(&grids(args, &profile), cores());
     if bitcoind.is_some() {
         subjects.extend(profile.nodes(&args.dbcache));
     }
-    let plan = Plan {
+    let plan = SessionPlan {
         profile: profile.name,
         timed: profile.timed,
         program: &apus.program,
@@ -195,17 +156,17 @@ pub(crate) fn command(args: &RunArgs) -> Result<(), Failure> {
         commit: apus.commit.as_deref(),
         features: apus.features.iter().map(String::as_str).collect(),
         command: line(),
-        chains: chains(args, profile, &scratch.folder, &interrupt)?,
+        chains: chains(args, &profile, &scratch.folder, &interrupt)?,
         subjects,
         no_interpreter: apus.no_interpreter(),
         bitcoind: bitcoind.as_deref(),
         rounds: args.runs.unwrap_or(profile.rounds),
         page_cache: if args.cold { PageCache::Dropped } else { PageCache::Warm },
-        floor: profile.timed,
+        floor: profile.timed.then_some(own.as_path()),
         scratch: &scratch.folder,
         now: now(),
     };
-    let mut tell = |event: apus_bench::run::Event<'_>| terminal::aside(event);
+    let mut tell = |line: String| terminal::aside(line);
     let (record, attachments) = session(&plan, &interrupt, &mut tell)?;
     write(args, &record, &attachments)?;
     for note in &record.notes {
@@ -226,8 +187,8 @@ fn line() -> Vec<String> {
 }
 
 /// What of Apus is run: the profile's, unless the command line says otherwise.
-fn grids(args: &RunArgs, profile: &Profile) -> Vec<Grid> {
-    let mut grids = profile.grids();
+fn grids(args: &BenchRunArgs, profile: &BenchProfile) -> Vec<Grid> {
+    let mut grids = profile.grids.clone();
     if !(args.par.is_empty() && args.dbcache.is_empty() && args.aggregate.is_empty()) {
         // What is asked for is all that is run, so of each kind only the first grid fills in what is
         // not said.
@@ -239,8 +200,8 @@ fn grids(args: &RunArgs, profile: &Profile) -> Vec<Grid> {
     for grid in &mut grids {
         if !args.par.is_empty() {
             let threads = |&par: &u16| match par {
-                0 => Threads::Cores,
-                count => Threads::Count(count.into()),
+                0 => ThreadCount::Cores,
+                count => ThreadCount::Count(count.into()),
             };
             grid.par = args.par.iter().map(threads).collect();
         }
@@ -256,17 +217,17 @@ fn grids(args: &RunArgs, profile: &Profile) -> Vec<Grid> {
 
 /// The chains that were named, or one made for the profile.
 fn chains(
-    args: &RunArgs,
-    profile: &Profile,
+    args: &BenchRunArgs,
+    profile: &BenchProfile,
     scratch: &Path,
     interrupt: &AtomicBool,
-) -> Result<Vec<Chain>, Failure> {
+) -> Result<Vec<BenchChain>, BenchError> {
     if !args.chain_dir.is_empty() {
-        let mut chains: Vec<Chain> = Vec::new();
+        let mut chains: Vec<BenchChain> = Vec::new();
         for folder in &args.chain_dir {
-            let chain = Chain::in_folder(folder)?;
+            let chain = BenchChain::in_folder(folder)?;
             if chains.iter().any(|other| other.name == chain.name) {
-                return Err(Failure::usage(format!(
+                return Err(BenchError::usage(format!(
                     "two chains are called {}: give their folders other names",
                     chain.name
                 )));
@@ -276,18 +237,22 @@ fn chains(
         return Ok(chains);
     }
     let folder = scratch.join(format!("chain-{}", profile.name));
-    let options = Options {
+    let options = MakeOptions {
         threads: cores(),
         block_weight: profile.chain.block_weight,
-        ..Options::new(profile.chain.blocks, 1)
+        ..MakeOptions::new(profile.chain.blocks, 1)
     };
     terminal::aside(format_args!("making a chain of {} full blocks", options.blocks));
     maker::make(&folder, &options, interrupt, &mut |_| {})?;
-    Ok(vec![Chain::in_folder(&folder)?])
+    Ok(vec![BenchChain::in_folder(&folder)?])
 }
 
 /// Writes the files that were asked for.
-fn write(args: &RunArgs, record: &Record, attachments: &Attachments) -> Result<(), Failure> {
+fn write(
+    args: &BenchRunArgs,
+    record: &BenchRecord,
+    attachments: &Attachments,
+) -> Result<(), BenchError> {
     if let Some(path) = &args.json {
         write_json(path, record)?;
     }
@@ -298,54 +263,41 @@ fn write(args: &RunArgs, record: &Record, attachments: &Attachments) -> Result<(
         draw(path, record)?;
     }
     let Some(folder) = &args.record else { return Ok(()) };
-    fs::create_dir_all(folder).map_err(|error| Failure::io(folder, error))?;
+    fs::create_dir_all(folder).map_err(|error| BenchError::io(folder, error))?;
     write_json(&folder.join("run.json"), record)?;
     write_text(&folder.join("run.md"), &markdown(record))?;
     draw(&folder.join("run.svg"), record)?;
     for (name, bytes) in attachments {
         let path = folder.join(name);
-        fs::write(&path, bytes).map_err(|error| Failure::io(&path, error))?;
+        fs::write(&path, bytes).map_err(|error| BenchError::io(&path, error))?;
     }
     Ok(())
 }
 
-fn draw(path: &Path, record: &Record) -> Result<(), Failure> {
-    let picture = chart(record).map_err(Failure::usage)?;
-    write_text(path, &picture.to_svg())
+fn draw(path: &Path, record: &BenchRecord) -> Result<(), BenchError> {
+    let picture = chart(record).ok_or_else(|| BenchError::usage("the record holds no chain"))?;
+    write_text(path, &picture)
 }
 
-fn write_text(path: &Path, text: &str) -> Result<(), Failure> {
-    fs::write(path, text).map_err(|error| Failure::io(path, error))
+fn write_text(path: &Path, text: &str) -> Result<(), BenchError> {
+    fs::write(path, text).map_err(|error| BenchError::io(path, error))
 }
 
 /// A record is never mixed with another.
-fn expect_new(folder: &Path) -> Result<(), Failure> {
+fn expect_new(folder: &Path) -> Result<(), BenchError> {
     let empty = match fs::read_dir(folder) {
         Ok(mut entries) => entries.next().is_none(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
-        Err(error) => return Err(Failure::io(folder, error)),
+        Err(error) => return Err(BenchError::io(folder, error)),
     };
     if empty {
         return Ok(());
     }
     let today = utc(now());
     let day = today.split('T').next().unwrap_or_default();
-    Err(Failure::usage(format!(
+    Err(BenchError::usage(format!(
         "{} holds something already: name a folder that is not there yet, such as \
          bench/runs/{day}-HOST",
         folder.display()
     )))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use apus_bench::run::matrix::PROFILES;
-
-    #[test]
-    fn every_profile_can_be_named() {
-        let named: Vec<&str> = ProfileArg::value_variants().iter().map(|it| it.name()).collect();
-        let all: Vec<&str> = PROFILES.iter().map(|profile| profile.name).collect();
-        assert_eq!(named, all);
-    }
 }

@@ -1,8 +1,8 @@
 //! Coins on servers, for `apus-bench prevouts --store URL`.
 
-use crate::failure::Failure;
 use crate::terminal;
-use apus_bench::prevouts::{PrevoutsError, StoredCoins};
+use apus_bench::BenchError;
+use apus_bench::prevouts::StoredCoins;
 use apus_coins::{Access, Password, StoreUrl};
 use apus_engine::utxo::{BatchedStore, BatcherOptions, StoreError};
 use std::env;
@@ -23,14 +23,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const PASSWORD: &str = "APUS_COINS_PASSWORD";
 
 /// The coins at a place, of which those are put there that it lacks.
-pub(super) fn stored(store: &str, coins: u32) -> Result<StoredCoins, Failure> {
+pub(super) fn stored(store: &str, coins: u32) -> Result<StoredCoins, BenchError> {
     // The text is not repeated: it may have a password in it.
-    let wrong = |error| Failure::usage(format!("the value of --store: {error}"));
+    let wrong = |error| BenchError::usage(format!("the value of --store: {error}"));
     let place: StoreUrl = store.parse().map_err(wrong)?;
     let password = env::var(PASSWORD).ok().filter(|password| !password.is_empty());
     let password = password.map(Password::new);
     if let Some(password) = &password {
-        let exposed = |error| Failure::usage(format!("{place}: {error}"));
+        let exposed = |error| BenchError::usage(format!("{place}: {error}"));
         place.may_have(password).map_err(exposed)?;
     }
     terminal::aside(format_args!("{place} gets the coins that it lacks"));
@@ -48,6 +48,6 @@ pub(super) fn stored(store: &str, coins: u32) -> Result<StoredCoins, Failure> {
             error: format!("cannot start threads: {error}"),
         })
     });
-    let batched = batched.map_err(PrevoutsError::from)?;
+    let batched = batched?;
     Ok(StoredCoins::within(Arc::new(batched), &place.to_string(), coins)?)
 }

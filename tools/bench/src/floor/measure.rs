@@ -1,12 +1,12 @@
-//! [`Measure`]: the limits of this machine for everything but SHA-256.
+//! [`MachineMeasure`]: the limits of this machine for everything but SHA-256.
 //!
 //! Each kind of work is done alone, by the code that a run does it with, on data that is where a
 //! run would have it at best: files in the page cache, buffers in the cache of a core.
 
-use super::hashing::rate;
-use super::rates::{KernelRates, Limits, Rate};
-use super::timing::best_rate;
-use apus_chain::{BlockLayout, MuHashBatch};
+use super::bill::{KernelRates, MachineLimits, WorkRate};
+use super::timing::{best_rate, rate};
+use crate::error::{AtPath, BenchError, go_on};
+use apus_chain::{BlockLayout, HEADER_SIZE, MuHashBatch, write_compact_size};
 use apus_datadir::Obfuscation;
 use std::fs::File;
 use std::hint::black_box;
@@ -14,7 +14,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Larger than the second-level cache of any core.
@@ -37,7 +37,7 @@ const ELEMENT_BYTES: usize = 71;
 const ELEMENTS: u64 = 64;
 
 /// What to measure with.
-pub struct Measure<'a> {
+pub struct MachineMeasure<'a> {
     /// How many threads "all" are.
     pub threads: usize,
     /// How long each measurement lasts.
@@ -52,46 +52,33 @@ pub struct Measure<'a> {
     pub interrupt: &'a AtomicBool,
 }
 
-/// Why a machine could not be measured.
-#[derive(Debug, thiserror::Error)]
-pub enum MeasureError {
-    /// The system, about a block file or the scratch.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    /// The caller asked to stop.
-    #[error("interrupted")]
-    Interrupted,
-}
-
-impl Measure<'_> {
+impl MachineMeasure<'_> {
     /// Measures everything; the kernels' rates are measured elsewhere. `each` is told what comes next.
     pub fn limits(
         &self,
         kernels: Vec<KernelRates>,
         each: &mut dyn FnMut(&str),
-    ) -> Result<Limits, MeasureError> {
-        let mut go_on = |what: &str| match self.interrupt.load(Ordering::Relaxed) {
-            true => Err(MeasureError::Interrupted),
-            false => {
-                each(what);
-                Ok(())
-            }
+    ) -> Result<MachineLimits, BenchError> {
+        let mut next = |what: &str| {
+            go_on(self.interrupt)?;
+            each(what);
+            Ok::<_, BenchError>(())
         };
-        go_on("copying buffers")?;
+        next("copying buffers")?;
         let copy_large = self.copy(LARGE_BYTES);
         let copy_cached = self.copy(CACHED_BYTES);
-        go_on("reading files")?;
-        let read = self.read()?;
-        go_on("undoing obfuscation")?;
+        next("reading files")?;
+        let read = self.read().at(self.scratch)?;
+        next("undoing obfuscation")?;
         let obfuscation = self.obfuscation();
-        go_on("parsing blocks")?;
+        next("parsing blocks")?;
         let parse = self.parse();
-        go_on("MuHash")?;
+        next("MuHash")?;
         let muhash = self.muhash();
-        go_on("writing files")?;
-        let write = self.write()?;
+        next("writing files")?;
+        let write = self.write().at(self.scratch)?;
         let threads = self.threads;
-        Ok(Limits {
+        Ok(MachineLimits {
             threads,
             copy_large,
             copy_cached,
@@ -104,7 +91,7 @@ impl Measure<'_> {
         })
     }
 
-    fn copy(&self, bytes: usize) -> Rate {
+    fn copy(&self, bytes: usize) -> WorkRate {
         let state = |_| (vec![0x5a_u8; bytes], vec![0; bytes], 0);
         rate(self.threads, |threads| {
             best_rate(
@@ -123,9 +110,9 @@ impl Measure<'_> {
     }
 
     /// The fastest of several buffers, each thread beginning at another place.
-    fn read(&self) -> io::Result<Rate> {
-        let files = Files::open(self.files)?;
-        let failed = Failure::default();
+    fn read(&self) -> io::Result<WorkRate> {
+        let files = BlockFilesAsOne::open(self.files)?;
+        let failed = FirstIoError::default();
         let measured = READ_BYTES.map(|buffer| {
             rate(self.threads, |threads| {
                 let state = |index: usize| {
@@ -142,10 +129,10 @@ impl Measure<'_> {
         });
         failed.expect_none()?;
         let [first, rest @ ..] = measured;
-        Ok(rest.into_iter().fold(first, Rate::best))
+        Ok(rest.into_iter().fold(first, WorkRate::best))
     }
 
-    fn obfuscation(&self) -> Rate {
+    fn obfuscation(&self) -> WorkRate {
         let key = Obfuscation::new([1, 2, 3, 4, 5, 6, 7, 8]);
         rate(self.threads, |threads| {
             best_rate(
@@ -160,7 +147,7 @@ impl Measure<'_> {
         })
     }
 
-    fn parse(&self) -> Rate {
+    fn parse(&self) -> WorkRate {
         let state = |index| (BlockLayout::new(), index);
         rate(self.threads, |threads| {
             best_rate(threads, self.span, state, |(layout, at): &mut (BlockLayout, usize)| {
@@ -172,7 +159,7 @@ impl Measure<'_> {
         })
     }
 
-    fn muhash(&self) -> Rate {
+    fn muhash(&self) -> WorkRate {
         let state = |index: usize| (MuHashBatch::new(), [index as u8; ELEMENT_BYTES]);
         rate(self.threads, |threads| {
             best_rate(
@@ -191,21 +178,26 @@ impl Measure<'_> {
     }
 
     /// Written again and again over the same few megabytes, so that no disk is waited for.
-    fn write(&self) -> io::Result<Rate> {
-        let failed = Failure::default();
+    fn write(&self) -> io::Result<WorkRate> {
+        let failed = FirstIoError::default();
         let measured = rate(self.threads, |threads| {
             let state = |index: usize| {
                 let path = self.scratch.join(format!("floor-{index}.tmp"));
-                (failed.note(Scratch::create(path)), vec![0x5a; WRITE_BYTES], 0)
+                (failed.note(ScratchFile::create(path)), vec![0x5a; WRITE_BYTES], 0)
             };
-            best_rate(threads, self.span, state, |state: &mut (Option<Scratch>, Vec<u8>, u64)| {
-                let (file, bytes, place) = state;
-                if let Some(file) = file {
-                    failed.note(file.file.write_all_at(bytes, *place));
-                }
-                *place = (*place + WRITE_BYTES as u64) % WRITTEN_BYTES_MAX;
-                WRITE_BYTES as u64
-            })
+            best_rate(
+                threads,
+                self.span,
+                state,
+                |state: &mut (Option<ScratchFile>, Vec<u8>, u64)| {
+                    let (file, bytes, place) = state;
+                    if let Some(file) = file {
+                        failed.note(file.file.write_all_at(bytes, *place));
+                    }
+                    *place = (*place + WRITE_BYTES as u64) % WRITTEN_BYTES_MAX;
+                    WRITE_BYTES as u64
+                },
+            )
         });
         failed.expect_none()?;
         Ok(measured)
@@ -213,12 +205,12 @@ impl Measure<'_> {
 }
 
 /// The block files as if they were one.
-struct Files {
+struct BlockFilesAsOne {
     files: Vec<(File, u64)>,
     bytes: u64,
 }
 
-impl Files {
+impl BlockFilesAsOne {
     fn open(paths: &[PathBuf]) -> io::Result<Self> {
         let open = |path: &PathBuf| {
             let file = File::open(path)?;
@@ -250,11 +242,11 @@ impl Files {
 
 /// The first error of any thread: what is measured has nowhere to return one.
 #[derive(Default)]
-struct Failure {
+struct FirstIoError {
     first: Mutex<Option<io::Error>>,
 }
 
-impl Failure {
+impl FirstIoError {
     /// The result, or nothing once the error is noted.
     fn note<T>(&self, result: io::Result<T>) -> Option<T> {
         result
@@ -275,12 +267,12 @@ impl Failure {
 }
 
 /// A file that goes away.
-struct Scratch {
+struct ScratchFile {
     path: PathBuf,
     file: File,
 }
 
-impl Scratch {
+impl ScratchFile {
     fn create(path: PathBuf) -> io::Result<Self> {
         let mut file = File::create(&path)?;
         let bytes = vec![0; WRITE_BYTES];
@@ -291,22 +283,65 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchFile {
     fn drop(&mut self) {
         // At worst a file of scratch stays behind.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
+// ---- a block to measure with where no chain is given ----
+
+/// Transactions of the block: together some 1.1 MB.
+const TRANSACTIONS: u64 = 3_000;
+
+/// The bytes of a block of transactions with two inputs and two outputs each, in the form with
+/// witnesses. They parse, and that is all that is right about them.
+pub fn made_up_block() -> Vec<u8> {
+    let mut block = vec![0; HEADER_SIZE];
+    write_compact_size(&mut block, TRANSACTIONS);
+    for _ in 0..TRANSACTIONS {
+        block.extend_from_slice(&[2, 0, 0, 0, 0, 1]);
+        block.push(2);
+        for _ in 0..2 {
+            // Outpoint, empty script, sequence.
+            block.extend_from_slice(&[7; 36]);
+            block.push(0);
+            block.extend_from_slice(&[0xff; 4]);
+        }
+        block.push(2);
+        for _ in 0..2 {
+            block.extend_from_slice(&[1; 8]);
+            block.extend_from_slice(&[22, 0, 20]);
+            block.extend_from_slice(&[9; 20]);
+        }
+        for _ in 0..2 {
+            // A signature and a key.
+            block.extend_from_slice(&[2, 71]);
+            block.extend_from_slice(&[3; 71]);
+            block.push(33);
+            block.extend_from_slice(&[2; 33]);
+        }
+        block.extend_from_slice(&[0; 4]);
+    }
+    block
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
     use crate::floor::made_up_block;
+    use std::sync::atomic::Ordering;
 
-    fn measure<'a>(files: &'a [PathBuf], blocks: &'a [Vec<u8>], scratch: &'a Path) -> Measure<'a> {
+    fn measure<'a>(
+        files: &'a [PathBuf],
+        blocks: &'a [Vec<u8>],
+        scratch: &'a Path,
+    ) -> MachineMeasure<'a> {
         static NOT: AtomicBool = AtomicBool::new(false);
         let span = Duration::from_millis(1);
-        Measure { threads: 2, span, files, blocks, scratch, interrupt: &NOT }
+        MachineMeasure { threads: 2, span, files, blocks, scratch, interrupt: &NOT }
     }
 
     #[test]
@@ -323,8 +358,9 @@ mod tests {
         let mut tell = |what: &str| told.push(what.to_owned());
         let limits = measure(&files, &blocks, folder.path()).limits(Vec::new(), &mut tell).unwrap();
         assert_eq!((told.len(), told[1].as_str()), (6, "reading files"));
-        let Limits { copy_large, copy_cached, read, obfuscation, parse, muhash, write, .. } =
-            limits;
+        let MachineLimits {
+            copy_large, copy_cached, read, obfuscation, parse, muhash, write, ..
+        } = limits;
         for rate in [copy_large, copy_cached, read, obfuscation, parse, muhash, write] {
             assert!(rate.one_thread > 1e3 && rate.all_threads > 1e3, "{rate:?}");
         }
@@ -338,14 +374,15 @@ mod tests {
         let (blocks, interrupt) = ([made_up_block()], AtomicBool::new(false));
         let file = [folder.path().join("blk00000.dat")];
         std::fs::write(&file[0], "0123").unwrap();
-        let measure = Measure { interrupt: &interrupt, ..measure(&file, &blocks, folder.path()) };
+        let measure =
+            MachineMeasure { interrupt: &interrupt, ..measure(&file, &blocks, folder.path()) };
         let mut told = 0;
         let mut tell = |_: &str| {
             told += 1;
             interrupt.store(told == 2, Ordering::Relaxed);
         };
         let found = measure.limits(Vec::new(), &mut tell);
-        assert!(matches!(found, Err(MeasureError::Interrupted)));
+        assert!(found.is_err_and(|error| error.kind() == ErrorKind::Interrupted));
         assert_eq!(told, 2);
     }
 
@@ -364,7 +401,7 @@ mod tests {
         let paths = ["a", "b"].map(|name| folder.path().join(name));
         std::fs::write(&paths[0], b"012").unwrap();
         std::fs::write(&paths[1], b"3456789").unwrap();
-        let files = Files::open(&paths).unwrap();
+        let files = BlockFilesAsOne::open(&paths).unwrap();
         assert_eq!(files.bytes, 10);
         for place in 0..10u64 {
             let mut buffer = [0; 4];
@@ -374,5 +411,21 @@ mod tests {
             assert_eq!(buffer[0], b'0' + place as u8);
         }
         assert!(files.read(&mut [0; 4], 10).is_err());
+    }
+}
+
+#[cfg(test)]
+mod sample_tests {
+    use super::*;
+    use apus_chain::BlockLayout;
+
+    #[test]
+    fn it_is_a_block_of_the_usual_transactions() {
+        let (block, mut layout) = (made_up_block(), BlockLayout::new());
+        let view = layout.read(&block).unwrap();
+        assert_eq!(view.tx_count() as u64, TRANSACTIONS);
+        assert_eq!(view.input_count() as u64, 2 * TRANSACTIONS);
+        assert_eq!(view.output_count() as u64, 2 * TRANSACTIONS);
+        assert!(view.txs().all(|tx| tx.has_witness()));
     }
 }

@@ -1,29 +1,30 @@
-//! [`Work`]: what an order-free sync of a chain cannot avoid, counted exactly.
+//! [`ChainWork`]: what an order-free sync of a chain cannot avoid, counted exactly.
 //!
 //! The chain is gone through once, found by its headers as in a run, and every block's parts are
 //! counted; nothing is hashed and no rule is checked, so the counts are those of the chain that a
 //! run then finds to be valid. Survivors come from the hints, which are believed here.
 
-use super::counter::Counter;
-use apus_chain::{BlockHash, DecodeError, Height, HeightRange, Params};
-use apus_datadir::{BlkError, BlockFiles};
+use crate::error::{BenchError, ErrorKind, go_on};
+use apus_chain::{
+    BlockHash, BlockLayout, BlockView, CoinRef, Height, HeightRange, Params, TxView,
+    is_unspendable, witness_commitment, write_coin, write_compact_size,
+};
+use apus_datadir::BlockFiles;
 use apus_sync::engines::swiftsync::hints::{
     HintsError, HintsErrorKind, HintsFile, HintsOptions, RangeHints,
 };
-use apus_sync::{
-    BlockSource, BlocksDir, ChainSource, ErrorKind, Silent, SourceError, Taken, UseIndex,
-};
+use apus_sync::{BlockSource, BlocksDir, ChainSource, Silent, SourceError, Taken, UseIndex};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 /// Blocks read together: so few that their hints fit in memory.
 const BATCH: u32 = 64;
 
 /// Counts over the heights 1 to the stop height of the hints.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Work {
+pub struct ChainWork {
     /// Blocks.
     pub blocks: u64,
     /// Bytes of blocks.
@@ -63,80 +64,11 @@ pub struct Compressions {
     pub witness_merkle: u64,
 }
 
-/// Why a chain's work could not be counted.
-#[derive(Debug, thiserror::Error)]
-pub enum WorkError {
-    /// The blocks could not be had.
-    #[error(transparent)]
-    Source(#[from] SourceError),
-    /// The hints could not be read.
-    #[error("{file}: {error}", file = .file.display())]
-    Hints {
-        /// The hintsfile.
-        file: PathBuf,
-        /// What is wrong.
-        error: HintsError,
-    },
-    /// The chain ends before the hints do.
-    #[error(
-        "{file}: the hints stop at height {stop}, but the chain found ends at {tip}: give the \
-         blocks that belong to the hints", file = .file.display()
-    )]
-    Short {
-        /// The hintsfile.
-        file: PathBuf,
-        /// Its stop height.
-        stop: Height,
-        /// The chain's tip.
-        tip: Height,
-    },
-    /// A block is none.
-    #[error("block {height} cannot be read: {error}: run `apus sync` to find out more")]
-    Decode {
-        /// Its height.
-        height: Height,
-        /// What is wrong.
-        error: DecodeError,
-    },
-    /// The hints name outputs that a block does not have.
-    #[error(
-        "{file}: block {height} has fewer outputs than the hints say: they belong to another chain",
-        file = .file.display()
-    )]
-    Indices {
-        /// The hintsfile.
-        file: PathBuf,
-        /// The block.
-        height: Height,
-    },
-}
-
-impl From<BlkError> for WorkError {
-    fn from(error: BlkError) -> Self {
-        Self::Source(error.into())
-    }
-}
-
-impl WorkError {
-    /// What it means.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Source(error) => error.kind(),
-            Self::Hints { error, .. } => match error.kind() {
-                HintsErrorKind::Io => ErrorKind::Io,
-                HintsErrorKind::Invalid => ErrorKind::Wrong,
-            },
-            Self::Short { .. } => ErrorKind::Usage,
-            Self::Indices { .. } | Self::Decode { .. } => ErrorKind::Wrong,
-        }
-    }
-}
-
 /// A chain's work, and some of its blocks to measure with.
 #[derive(Debug, Clone)]
-pub struct Counted {
+pub struct CountedWork {
     /// The counts.
-    pub work: Work,
+    pub work: ChainWork,
     /// Raw blocks from all over the chain, a few megabytes at most.
     pub samples: Vec<Vec<u8>>,
 }
@@ -151,24 +83,32 @@ pub fn count(
     assumed: Option<&BlockHash>,
     now: i64,
     interrupt: &AtomicBool,
-) -> Result<Counted, WorkError> {
-    let named = |error| WorkError::Hints { file: hints.to_owned(), error };
+) -> Result<CountedWork, BenchError> {
+    let named = |error: HintsError| {
+        let kind = match error.kind() {
+            HintsErrorKind::Io => ErrorKind::Io,
+            HintsErrorKind::Invalid => ErrorKind::Wrong,
+        };
+        BenchError::new(kind, format_args!("{}: {error}", hints.display()))
+    };
     let dir = BlocksDir::open(blocksdir, params, now, UseIndex::IfPresent, &Silent, interrupt)?;
     let survivors = HintsFile::open_path(hints, &HintsOptions::default()).map_err(named)?;
     let (stop, tip) = (survivors.info().stop_height, dir.chain().tip_height());
     if stop > tip {
-        return Err(WorkError::Short { file: hints.to_owned(), stop, tip });
+        return Err(BenchError::usage(format_args!(
+            "{}: the hints stop at height {stop}, but the chain found ends at {tip}: give the blocks that belong to \
+             the hints",
+            hints.display()
+        )));
     }
     let bytes = (1..=stop).map(|height| dir.block_bytes(height)).sum();
     let unseen = assumed.and_then(|hash| dir.chain().height_of(hash)).unwrap_or(0);
-    let mut counter = Counter::new(params, hints, unseen, bytes);
+    let mut counter = WorkCounter::new(params, hints, unseen, bytes);
     let never = AtomicBool::new(false);
     let mut fetcher = dir.fetcher(&never);
     let mut start = 1;
     while start <= stop {
-        if interrupt.load(Ordering::Relaxed) {
-            return Err(SourceError::Interrupted.into());
-        }
+        go_on(interrupt)?;
         let batch = HeightRange::new(start, (stop + 1).min(start.saturating_add(BATCH)));
         let survivors = indices(survivors.range(batch).map_err(named)?).map_err(named)?;
         let mut failure = None;
@@ -188,7 +128,7 @@ pub fn count(
         start = batch.end;
     }
     let mut counted = counter.finish();
-    let files = BlockFiles::open(blocksdir, params.network.magic())?;
+    let files = BlockFiles::open(blocksdir, params.network.magic()).map_err(SourceError::from)?;
     counted.work.obfuscated = !files.obfuscation().is_none();
     Ok(counted)
 }
@@ -201,3 +141,220 @@ fn indices(mut range: RangeHints) -> Result<BTreeMap<Height, Vec<u32>>, HintsErr
     }
     Ok(all)
 }
+
+// ---- counting block by block ----
+//
+// A compression is one 64-byte block of SHA-256. A message takes as many as it fills with its
+// mark and its length (FIPS 180-4, 5.1.1), and double SHA-256 one more. Blocks may come in any
+// order. Blocks are believed to be valid; only what cannot be counted is an error.
+
+/// How many blocks are kept as samples, and how many bytes of them.
+const SAMPLES: u64 = 8;
+const SAMPLE_BYTES_MAX: usize = 16 << 20;
+
+/// Bytes that the hashes of a set cover of a coin besides its script and the script's length:
+/// outpoint, height with the coinbase mark, amount.
+const ELEMENT_FIXED_BYTES: u64 = 36 + 4 + 8;
+
+/// Bytes of an inner node of a merkle tree: two digests.
+const NODE_BYTES: u64 = 64;
+
+/// Compressions that double SHA-256 of `bytes` bytes takes.
+pub(super) const fn double_compressions(bytes: u64) -> u64 {
+    (bytes + 9).div_ceil(64) + 1
+}
+
+/// Compressions that the inner nodes of a merkle tree over `leaves` take. A level of an odd number
+/// of nodes repeats its last.
+fn tree_compressions(leaves: u64) -> u64 {
+    let mut nodes = 0;
+    let mut level = leaves;
+    while level > 1 {
+        level = level.div_ceil(2);
+        nodes += level;
+    }
+    nodes * double_compressions(NODE_BYTES)
+}
+
+/// Counts blocks.
+pub(super) struct WorkCounter<'a> {
+    params: &'a Params,
+    /// Named in errors.
+    hints: PathBuf,
+    /// The last height whose witnesses no run hashes.
+    unseen: Height,
+    layout: BlockLayout,
+    work: ChainWork,
+    /// A coin, or the group of a transaction, in its stored form.
+    scratch: Vec<u8>,
+    samples: Vec<Vec<u8>>,
+    /// A block is kept whenever so many bytes have passed.
+    sample_every: u64,
+}
+
+impl<'a> WorkCounter<'a> {
+    /// A counter for blocks of `bytes` in all, about; `hints` is named in errors. Witnesses are left alone
+    /// up to the height `unseen`.
+    pub(super) fn new(params: &'a Params, hints: &Path, unseen: Height, bytes: u64) -> Self {
+        Self {
+            params,
+            hints: hints.to_owned(),
+            unseen,
+            layout: BlockLayout::new(),
+            work: ChainWork::default(),
+            scratch: Vec::new(),
+            samples: Vec::new(),
+            sample_every: bytes.div_ceil(SAMPLES),
+        }
+    }
+
+    /// Counts one block. `survivors` are the numbers of its outputs that survive, counting
+    /// spendable ones only, ascending.
+    pub(super) fn block(
+        &mut self,
+        height: Height,
+        raw: &[u8],
+        survivors: &[u32],
+    ) -> Result<(), BenchError> {
+        let mut layout = std::mem::take(&mut self.layout);
+        let counted = match layout.read(raw) {
+            Ok(view) => self.view(height, &view, survivors),
+            Err(error) => Err(BenchError::different(format_args!(
+                "block {height} cannot be read: {error}: run `apus sync` to find out more"
+            ))),
+        };
+        self.layout = layout;
+        counted
+    }
+
+    /// What was counted.
+    pub(super) fn finish(self) -> CountedWork {
+        CountedWork { work: self.work, samples: self.samples }
+    }
+
+    fn view(
+        &mut self,
+        height: Height,
+        view: &BlockView<'_>,
+        survivors: &[u32],
+    ) -> Result<(), BenchError> {
+        self.keep_sample(view.raw());
+        let work = &mut self.work;
+        work.blocks += 1;
+        work.bytes += view.raw().len() as u64;
+        work.transactions += view.tx_count() as u64;
+        work.inputs += (view.input_count() as u64).saturating_sub(1);
+        work.outputs += view.output_count() as u64;
+        work.compressions.add(&compressions(view, height > self.unseen));
+        self.outputs(height, view, survivors)
+    }
+
+    /// Keeps blocks from all over the chain, more where it is denser.
+    fn keep_sample(&mut self, raw: &[u8]) {
+        let kept: usize = self.samples.iter().map(Vec::len).sum();
+        let due =
+            self.work.bytes + raw.len() as u64 > self.samples.len() as u64 * self.sample_every;
+        if due && kept + raw.len() <= SAMPLE_BYTES_MAX {
+            self.samples.push(raw.to_vec());
+        }
+    }
+
+    fn outputs(
+        &mut self,
+        height: Height,
+        view: &BlockView<'_>,
+        survivors: &[u32],
+    ) -> Result<(), BenchError> {
+        let overwritten = self.params.is_bip30_unspendable(height, &view.hash());
+        let mut survivors = survivors.iter().copied().peekable();
+        let mut index = 0;
+        for (place, tx) in view.txs().enumerate() {
+            if place == 0 && overwritten {
+                self.work.unspendable += tx.outputs().len() as u64;
+                continue;
+            }
+            let mut coins = 0u64;
+            self.scratch.clear();
+            for (vout, output) in (0u64..).zip(tx.outputs()) {
+                if is_unspendable(output.script()) {
+                    self.work.unspendable += 1;
+                    continue;
+                }
+                if survivors.next_if_eq(&index).is_some() {
+                    coins += 1;
+                    write_compact_size(&mut self.scratch, vout);
+                    let amount = output.value().unsigned_abs();
+                    let (coinbase, script) = (place == 0, output.script());
+                    write_coin(&mut self.scratch, CoinRef { height, coinbase, amount, script });
+                    self.work.element_bytes += element_bytes(script.len() as u64);
+                }
+                index += 1;
+            }
+            if coins > 0 {
+                self.work.coins += coins;
+                self.work.coin_bytes += 32 + compact_size(coins) + self.scratch.len() as u64;
+            }
+        }
+        match survivors.next() {
+            Some(_) => Err(BenchError::file(
+                &self.hints,
+                format_args!(
+                    "block {height} has fewer outputs than the hints say: they belong to another chain"
+                ),
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Compressions {
+    fn add(&mut self, other: &Self) {
+        self.headers += other.headers;
+        self.txids += other.txids;
+        self.merkle += other.merkle;
+        self.wtxids += other.wtxids;
+        self.witness_merkle += other.witness_merkle;
+    }
+}
+
+/// What has to be hashed of one block, with its `witnesses` or without.
+fn compressions(view: &BlockView<'_>, witnesses: bool) -> Compressions {
+    let leaves = view.tx_count() as u64;
+    let commits = witnesses && view.tx(0).is_some_and(|coinbase| commits_to_witnesses(&coinbase));
+    // The coinbase has no id with witness, and without a witness it is the plain id.
+    let witnesses = || view.txs().skip(1).filter(TxView::has_witness);
+    let double = |bytes: usize| double_compressions(bytes as u64);
+    Compressions {
+        headers: double(view.header().len()),
+        txids: view.txs().map(|tx| double(tx.stripped_size())).sum(),
+        merkle: tree_compressions(leaves),
+        wtxids: if commits { witnesses().map(|tx| double(tx.raw().len())).sum() } else { 0 },
+        witness_merkle: if commits {
+            tree_compressions(leaves) + double_compressions(NODE_BYTES)
+        } else {
+            0
+        },
+    }
+}
+
+fn commits_to_witnesses(coinbase: &TxView<'_>) -> bool {
+    coinbase.outputs().any(|output| witness_commitment(output.script()).is_some())
+}
+
+/// Bytes of a CompactSize.
+fn compact_size(value: u64) -> u64 {
+    match value {
+        ..0xfd => 1,
+        0xfd..=0xffff => 3,
+        0x1_0000..=0xffff_ffff => 5,
+        _ => 9,
+    }
+}
+
+/// Bytes that the hashes of a set cover of one coin.
+fn element_bytes(script: u64) -> u64 {
+    ELEMENT_FIXED_BYTES + compact_size(script) + script
+}
+
+#[cfg(test)]
+mod tests;

@@ -5,8 +5,8 @@
 //! changes nothing.
 
 use super::keys::Keyring;
-use super::plan::BlockPlan;
-use super::tx::{TxWriter, Written, write_compact, write_output};
+use super::plan::PlannedBlock;
+use super::tx::{TxWriter, WrittenTx, write_compact, write_output};
 use apus_chain::{
     BlockHash, Header, Height, MerkleRoot, MerkleScratch, Network, OP_RETURN, Params,
     check_proof_of_work, height_push, merkle_root,
@@ -24,7 +24,7 @@ const VERSION: i32 = 0x2000_0000;
 const GROUP: usize = 32;
 
 /// A block, and its name.
-pub(super) struct Block {
+pub(super) struct BuiltBlock {
     pub(super) height: Height,
     pub(super) hash: BlockHash,
     pub(super) bytes: Vec<u8>,
@@ -43,11 +43,11 @@ pub(super) struct Builder<'a> {
 }
 
 /// Transactions made by one thread in one go.
-struct Group {
+struct TxGroup {
     /// Where they are in the block, the coinbase left out.
     places: Vec<u32>,
     bytes: Vec<u8>,
-    written: Vec<Written>,
+    written: Vec<WrittenTx>,
     txids: Vec<[u8; 32]>,
     wtxids: Vec<[u8; 32]>,
 }
@@ -66,9 +66,9 @@ impl<'a> Builder<'a> {
         }
     }
 
-    pub(super) fn build(&mut self, plan: &BlockPlan) -> Block {
+    pub(super) fn build(&mut self, plan: &PlannedBlock) -> BuiltBlock {
         self.txids.resize(plan.slots, [0; 32]);
-        let mut groups: Vec<Group> = Vec::new();
+        let mut groups: Vec<TxGroup> = Vec::new();
         for layer in layers(plan) {
             let made = self.layer(plan, &layer);
             for group in &made {
@@ -85,7 +85,7 @@ impl<'a> Builder<'a> {
                 at[*place as usize] = (number, entry);
             }
         }
-        let ids = |of: fn(&Group) -> &[[u8; 32]], coinbase| {
+        let ids = |of: fn(&TxGroup) -> &[[u8; 32]], coinbase| {
             let rest = at.iter().map(|&(group, entry)| of(&groups[group])[entry]);
             std::iter::once(coinbase).chain(rest).collect::<Vec<[u8; 32]>>()
         };
@@ -105,14 +105,14 @@ impl<'a> Builder<'a> {
         write_compact(&mut bytes, plan.txs.len() + 1);
         bytes.extend(coinbase);
         for (group, entry) in at {
-            let Group { bytes: made, written, .. } = &groups[group];
+            let TxGroup { bytes: made, written, .. } = &groups[group];
             bytes.extend_from_slice(&made[written[entry].whole.clone()]);
         }
-        Block { height: plan.height, hash, bytes }
+        BuiltBlock { height: plan.height, hash, bytes }
     }
 
     /// Makes the transactions of a layer. In which order groups come back is chance.
-    fn layer(&self, plan: &BlockPlan, places: &[u32]) -> Vec<Group> {
+    fn layer(&self, plan: &PlannedBlock, places: &[u32]) -> Vec<TxGroup> {
         let next = AtomicUsize::new(0);
         let work = || {
             let mut writer = TxWriter::new(self.keys, &self.txids);
@@ -134,17 +134,17 @@ impl<'a> Builder<'a> {
         })
     }
 
-    fn group(&self, writer: &mut TxWriter<'_>, plan: &BlockPlan, places: &[u32]) -> Group {
+    fn group(&self, writer: &mut TxWriter<'_>, plan: &PlannedBlock, places: &[u32]) -> TxGroup {
         let mut bytes = Vec::with_capacity(GROUP * 512);
         let seed = self.seed ^ (u64::from(plan.height) << 32);
         let write = |&place: &u32| {
             let mut filler = Rng::at(seed, !u64::from(place));
             writer.write(&plan.txs[place as usize], &mut filler, &mut bytes)
         };
-        let written: Vec<Written> = places.iter().map(write).collect();
+        let written: Vec<WrittenTx> = places.iter().map(write).collect();
         let txids = hashed(written.iter().map(|tx| Message(tx.id_pieces(&bytes))));
         let wtxids = hashed(written.iter().map(|tx| Message::from(&bytes[tx.whole.clone()])));
-        Group { places: places.to_vec(), txids, wtxids, written, bytes }
+        TxGroup { places: places.to_vec(), txids, wtxids, written, bytes }
     }
 
     /// The header of the next block, with a nonce that its hash is low enough for.
@@ -175,7 +175,7 @@ fn hashed<'m>(messages: impl Iterator<Item = Message<'m>>) -> Vec<[u8; 32]> {
 }
 
 /// The places of a block's transactions by layer.
-fn layers(plan: &BlockPlan) -> Vec<Vec<u32>> {
+fn layers(plan: &PlannedBlock) -> Vec<Vec<u32>> {
     let mut layers: Vec<Vec<u32>> = Vec::new();
     for (place, tx) in (0..).zip(&plan.txs) {
         let layer = tx.layer as usize;
@@ -188,7 +188,11 @@ fn layers(plan: &BlockPlan) -> Vec<Vec<u32>> {
 }
 
 /// A coinbase, serialized, and its id.
-fn coinbase(keys: &Keyring, plan: &BlockPlan, commitment: Option<[u8; 32]>) -> (Vec<u8>, [u8; 32]) {
+fn coinbase(
+    keys: &Keyring,
+    plan: &PlannedBlock,
+    commitment: Option<[u8; 32]>,
+) -> (Vec<u8>, [u8; 32]) {
     // Version; one input that names no output; the height (BIP-34), and a byte more because a
     // script of one is too short.
     let mut body = vec![1];

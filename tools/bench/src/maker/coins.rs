@@ -1,17 +1,17 @@
-//! [`Coins`]: the coins that wait to be spent, by the height at which they are due.
+//! [`CoinSupply`]: the coins that wait to be spent, by the height at which they are due.
 //!
 //! Coins that are due after the last block that spends are not kept: they disturb nothing. So
 //! memory is bounded by what is still to be spent.
 
-use super::keys::Script;
+use super::keys::KeyScript;
+use super::law::{MATURITY, PaymentKind};
 use super::plan::Spend;
-use super::shape::MATURITY;
 use apus_chain::{Height, HeightRange};
 use apus_testkit::rng::Rng;
 
 /// A coin that may be spent.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Coin {
+pub(super) struct SpendableCoin {
     /// Where the id of its transaction is.
     pub(super) slot: u32,
     pub(super) vout: u32,
@@ -20,11 +20,11 @@ pub(super) struct Coin {
     pub(super) height: Height,
     /// Its index among that block's outputs that can be spent.
     pub(super) index: u32,
-    pub(super) script: Script,
+    pub(super) script: KeyScript,
     pub(super) coinbase: bool,
 }
 
-impl Coin {
+impl SpendableCoin {
     pub(super) fn spend(&self) -> Spend {
         Spend { slot: self.slot, vout: self.vout, value: self.value, script: self.script }
     }
@@ -36,29 +36,29 @@ impl Coin {
 
 /// A transaction that has coins, or had some until this block.
 #[derive(Debug, Clone, Copy, Default)]
-struct Slot {
+struct CoinSlot {
     coins: u32,
     layer: u32,
 }
 
 /// All coins that wait.
-pub(super) struct Coins {
+pub(super) struct CoinSupply {
     busy: HeightRange,
     height: Height,
     /// By height from the first busy block on.
-    later: Vec<Vec<Coin>>,
+    later: Vec<Vec<SpendableCoin>>,
     /// Those for the block at hand, in random order.
-    due: Vec<Coin>,
+    due: Vec<SpendableCoin>,
     /// Those that found no room in earlier blocks.
-    over: Vec<Coin>,
+    over: Vec<SpendableCoin>,
     /// Coinbases that were met before their time, with where they were.
-    immature: Vec<(usize, Coin)>,
-    slots: Vec<Slot>,
+    immature: Vec<(usize, SpendableCoin)>,
+    slots: Vec<CoinSlot>,
     free: Vec<u32>,
     free_after_block: Vec<u32>,
 }
 
-impl Coins {
+impl CoinSupply {
     pub(super) fn new(busy: HeightRange) -> Self {
         Self {
             busy,
@@ -99,10 +99,10 @@ impl Coins {
     /// its end, for others of its transactions read it.
     pub(super) fn new_slot(&mut self, layer: u32) -> u32 {
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::default());
+            self.slots.push(CoinSlot::default());
             self.slots.len() as u32 - 1
         });
-        self.slots[slot as usize] = Slot { coins: 0, layer };
+        self.slots[slot as usize] = CoinSlot { coins: 0, layer };
         slot
     }
 
@@ -114,12 +114,12 @@ impl Coins {
     }
 
     /// The layer of a transaction that spends a coin.
-    pub(super) fn layer_above(&self, coin: &Coin) -> u32 {
+    pub(super) fn layer_above(&self, coin: &SpendableCoin) -> u32 {
         if coin.height == self.height { self.slots[coin.slot as usize].layer + 1 } else { 0 }
     }
 
     /// Adds a coin, to be spent at `due` if ever.
-    pub(super) fn add(&mut self, coin: Coin, due: Option<Height>, rng: &mut Rng) {
+    pub(super) fn add(&mut self, coin: SpendableCoin, due: Option<Height>, rng: &mut Rng) {
         let Some(place) = due.and_then(|due| self.place(due)) else { return };
         self.slots[coin.slot as usize].coins += 1;
         if due == Some(self.height) {
@@ -132,7 +132,7 @@ impl Coins {
     }
 
     /// Takes a coin: one that is due, else one that was due before, else the next that will be.
-    pub(super) fn take(&mut self) -> Option<Coin> {
+    pub(super) fn take(&mut self) -> Option<SpendableCoin> {
         let coin = self.due.pop().or_else(|| self.over.pop()).or_else(|| self.take_early())?;
         let slot = &mut self.slots[coin.slot as usize];
         slot.coins -= 1;
@@ -142,7 +142,7 @@ impl Coins {
         Some(coin)
     }
 
-    fn take_early(&mut self) -> Option<Coin> {
+    fn take_early(&mut self) -> Option<SpendableCoin> {
         for place in self.place(self.height)? + 1..self.later.len() {
             while let Some(coin) = self.later[place].pop() {
                 if coin.is_mature(self.height) {
@@ -155,7 +155,7 @@ impl Coins {
     }
 
     /// Undoes the last [`take`](Self::take).
-    pub(super) fn give_back(&mut self, coin: Coin) {
+    pub(super) fn give_back(&mut self, coin: SpendableCoin) {
         let slot = &mut self.slots[coin.slot as usize];
         if slot.coins == 0 {
             self.free_after_block.pop();
@@ -173,21 +173,124 @@ impl Coins {
     }
 }
 
+// ---- what a chain turns out to be ----
+//
+// Knows of every output that can be spent whether it was, one bit each: the hints.
+
+/// For the outputs of one block that can be spent, whether they are unspent.
+#[derive(Debug, Clone, Default)]
+struct Unspent {
+    count: u32,
+    words: Vec<u64>,
+}
+
+impl Unspent {
+    fn push(&mut self) -> u32 {
+        let index = self.count;
+        let (word, bit) = (index as usize / 64, index % 64);
+        if word == self.words.len() {
+            self.words.push(0);
+        }
+        self.words[word] |= 1 << bit;
+        self.count += 1;
+        index
+    }
+
+    fn clear(&mut self, index: u32) {
+        self.words[index as usize / 64] &= !(1 << (index % 64));
+    }
+}
+
+/// Counts over all blocks from height 1 on.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) transactions: u64,
+    pub(super) inputs: u64,
+    pub(super) outputs: u64,
+    /// Outputs that carry data. Commitments to witnesses are counted where they are made.
+    pub(super) data: u64,
+    /// Worth of all coins made, less those spent.
+    pub(super) worth: u64,
+    pub(super) kinds: [u64; PaymentKind::ALL.len()],
+    /// Coins spent, by their age in blocks.
+    ages: Vec<u64>,
+    unspent: Vec<Unspent>,
+}
+
+impl Tally {
+    pub(super) fn start_block(&mut self) {
+        self.unspent.push(Unspent::default());
+        self.transactions += 1;
+    }
+
+    pub(super) fn transaction(&mut self) {
+        self.transactions += 1;
+    }
+
+    /// Counts the outputs of a coinbase, whose worth is told later.
+    pub(super) fn coinbase(&mut self, kinds: impl Iterator<Item = PaymentKind>) {
+        for kind in kinds {
+            self.made(kind, 0);
+        }
+    }
+
+    pub(super) fn worth(&mut self, value: u64) {
+        self.worth += value;
+    }
+
+    /// Counts an output that can be spent; tells its index among those of its block.
+    pub(super) fn made(&mut self, kind: PaymentKind, value: u64) -> u32 {
+        self.outputs += 1;
+        self.kinds[kind as usize] += 1;
+        self.worth += value;
+        self.unspent.last_mut().map_or(0, Unspent::push)
+    }
+
+    pub(super) fn data(&mut self) {
+        self.outputs += 1;
+        self.data += 1;
+    }
+
+    pub(super) fn spent(&mut self, coin: &SpendableCoin, height: Height) {
+        self.inputs += 1;
+        self.worth -= coin.value;
+        let age = (height - coin.height) as usize;
+        if self.ages.len() <= age {
+            self.ages.resize(age + 1, 0);
+        }
+        self.ages[age] += 1;
+        self.unspent[coin.height as usize - 1].clear(coin.index);
+    }
+
+    /// Coins spent within so many blocks of their making.
+    pub(super) fn spent_within(&self, blocks: u32) -> u64 {
+        self.ages.iter().take(blocks as usize + 1).sum()
+    }
+
+    /// For each block, the indices of its outputs that are unspent.
+    pub(super) fn hints(&self) -> impl Iterator<Item = Vec<u32>> + '_ {
+        self.unspent.iter().map(|block| {
+            let is_set = |index: &u32| block.words[*index as usize / 64] >> (index % 64) & 1 == 1;
+            (0..block.count).filter(is_set).collect()
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::maker::law::Kind;
+    use crate::maker::law::PaymentKind;
 
     const BUSY: HeightRange = HeightRange::new(201, 211);
 
-    fn coin(slot: u32, height: Height, coinbase: bool, value: u64) -> Coin {
-        let script = Script { kind: Kind::Tr, key: 0 };
-        Coin { slot, vout: 0, value, height, index: 0, script, coinbase }
+    fn coin(slot: u32, height: Height, coinbase: bool, value: u64) -> SpendableCoin {
+        let script = KeyScript { kind: PaymentKind::Tr, key: 0 };
+        SpendableCoin { slot, vout: 0, value, height, index: 0, script, coinbase }
     }
 
     /// Coins at height 201 of which one with this value is due at each of these heights.
-    fn coins(dues: &[(Option<Height>, u64)]) -> (Coins, Rng) {
-        let (mut coins, mut rng) = (Coins::new(BUSY), Rng::at(1, 1));
+    fn coins(dues: &[(Option<Height>, u64)]) -> (CoinSupply, Rng) {
+        let (mut coins, mut rng) = (CoinSupply::new(BUSY), Rng::at(1, 1));
         coins.start_block(150, &mut rng);
         for (due, value) in dues {
             let slot = coins.new_slot(0);
@@ -199,7 +302,7 @@ mod tests {
         (coins, rng)
     }
 
-    fn take_all(coins: &mut Coins) -> Vec<u64> {
+    fn take_all(coins: &mut CoinSupply) -> Vec<u64> {
         std::iter::from_fn(|| coins.take()).map(|coin| coin.value).collect()
     }
 
@@ -274,5 +377,36 @@ mod tests {
         assert_eq!(coins.take().map(|coin| coin.value), sight.into_iter().max());
         coins.bring_forward_the_richest(1_000);
         assert_eq!(take_all(&mut coins).len(), 99);
+    }
+}
+
+#[cfg(test)]
+mod tally_tests {
+    use super::*;
+    use crate::maker::keys::KeyScript;
+
+    fn coin(height: Height, index: u32, value: u64) -> SpendableCoin {
+        let script = KeyScript { kind: PaymentKind::Pk, key: 0 };
+        SpendableCoin { slot: 0, vout: 0, value, height, index, script, coinbase: false }
+    }
+
+    #[test]
+    fn hints_are_what_was_not_spent() {
+        let mut tally = Tally::default();
+        tally.start_block();
+        let indices: Vec<u32> = (0..130).map(|value| tally.made(PaymentKind::Pk, value)).collect();
+        assert_eq!(indices, (0..130).collect::<Vec<_>>());
+        tally.start_block();
+        tally.made(PaymentKind::Tr, 1_000);
+        tally.data();
+        let kept = [0, 63, 64, 129];
+        for index in (0..130).filter(|index| !kept.contains(index)) {
+            tally.spent(&coin(1, index, index.into()), 2);
+        }
+        assert_eq!(tally.hints().collect::<Vec<_>>(), [kept.to_vec(), vec![0]]);
+        assert_eq!(tally.worth, 63 + 64 + 129 + 1_000);
+        assert_eq!((tally.outputs, tally.data, tally.inputs), (132, 1, 126));
+        assert_eq!((tally.spent_within(0), tally.spent_within(1)), (0, 126));
+        assert_eq!(tally.spent_within(u32::MAX), 126);
     }
 }

@@ -4,7 +4,7 @@
 //! and block, a new file when one would reach 128 MiB, all of it XORed with a key by its place in
 //! the file. There is neither an index nor undo data.
 
-use super::error::MakeError;
+use crate::error::{AtPath, BenchError};
 use crate::manifest;
 use std::fs::{self, File};
 use std::io::Write;
@@ -22,22 +22,25 @@ pub(super) struct ChainFolder {
 
 impl ChainFolder {
     /// Makes the folder, or takes it if it is there and empty.
-    pub(super) fn create(folder: &Path) -> Result<Self, MakeError> {
+    pub(super) fn create(folder: &Path) -> Result<Self, BenchError> {
         let mut this = Self { folder: folder.to_owned(), ours: Vec::new() };
         let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
         if let Some(topmost) = folder.ancestors().take_while(is_missing).last() {
             this.ours.push(topmost.to_owned());
-            fs::create_dir_all(folder).map_err(MakeError::io(folder))?;
+            fs::create_dir_all(folder).at(folder)?;
         }
-        let mut entries = fs::read_dir(folder).map_err(MakeError::io(folder))?;
+        let mut entries = fs::read_dir(folder).at(folder)?;
         if entries.next().is_some() {
-            return Err(MakeError::Occupied(folder.to_owned()));
+            return Err(BenchError::usage(format_args!(
+                "{} is not empty and holds no chain of the same arguments: name another folder, or remove it",
+                folder.display()
+            )));
         }
         for name in ["blocks", "chain.hints", manifest::DRAFT_NAME, manifest::FILE_NAME] {
             this.ours.push(folder.join(name));
         }
         let blocks = this.blocks();
-        fs::create_dir(&blocks).map_err(MakeError::io(&blocks))?;
+        fs::create_dir(&blocks).at(&blocks)?;
         Ok(this)
     }
 
@@ -65,7 +68,7 @@ impl Drop for ChainFolder {
 }
 
 /// Block files being written.
-pub(super) struct BlockFiles {
+pub(super) struct BlockFileWriter {
     folder: PathBuf,
     magic: [u8; 4],
     key: [u8; 8],
@@ -77,18 +80,18 @@ pub(super) struct BlockFiles {
     file_bytes_max: usize,
 }
 
-impl BlockFiles {
+impl BlockFileWriter {
     /// Starts the first file, and writes the key into `xor.dat`.
-    pub(super) fn create(folder: &Path, magic: [u8; 4], key: [u8; 8]) -> Result<Self, MakeError> {
+    pub(super) fn create(folder: &Path, magic: [u8; 4], key: [u8; 8]) -> Result<Self, BenchError> {
         let xor = folder.join("xor.dat");
-        fs::write(&xor, key).map_err(MakeError::io(&xor))?;
+        fs::write(&xor, key).at(&xor)?;
         let path = path_of(folder, 0);
         Ok(Self {
             folder: folder.to_owned(),
             magic,
             key,
             number: 0,
-            file: File::create(&path).map_err(MakeError::io(&path))?,
+            file: File::create(&path).at(&path)?,
             path,
             offset: 0,
             record: Vec::new(),
@@ -97,7 +100,7 @@ impl BlockFiles {
     }
 
     /// Adds a block.
-    pub(super) fn put(&mut self, block: &[u8]) -> Result<(), MakeError> {
+    pub(super) fn put(&mut self, block: &[u8]) -> Result<(), BenchError> {
         if self.offset > 0 && self.offset + 8 + block.len() >= self.file_bytes_max {
             self.next_file()?;
         }
@@ -106,30 +109,30 @@ impl BlockFiles {
         self.record.extend((block.len() as u32).to_le_bytes());
         self.record.extend_from_slice(block);
         xor(&mut self.record, self.key, self.offset);
-        self.file.write_all(&self.record).map_err(MakeError::io(&self.path))?;
+        self.file.write_all(&self.record).at(&self.path)?;
         self.offset += self.record.len();
         Ok(())
     }
 
-    fn next_file(&mut self) -> Result<(), MakeError> {
-        self.file.sync_data().map_err(MakeError::io(&self.path))?;
+    fn next_file(&mut self) -> Result<(), BenchError> {
+        self.file.sync_data().at(&self.path)?;
         self.number += 1;
         self.path = path_of(&self.folder, self.number);
-        self.file = File::create(&self.path).map_err(MakeError::io(&self.path))?;
+        self.file = File::create(&self.path).at(&self.path)?;
         self.offset = 0;
         Ok(())
     }
 
     /// Makes sure that all is on disk.
-    pub(super) fn finish(self) -> Result<(), MakeError> {
-        self.file.sync_data().map_err(MakeError::io(&self.path))?;
+    pub(super) fn finish(self) -> Result<(), BenchError> {
+        self.file.sync_data().at(&self.path)?;
         sync_names(&self.folder)
     }
 }
 
 /// Makes names in a folder durable.
-pub(super) fn sync_names(folder: &Path) -> Result<(), MakeError> {
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(MakeError::io(folder))
+pub(super) fn sync_names(folder: &Path) -> Result<(), BenchError> {
+    File::open(folder).and_then(|folder| folder.sync_all()).at(folder)
 }
 
 fn path_of(folder: &Path, number: usize) -> PathBuf {
@@ -148,6 +151,7 @@ fn xor(bytes: &mut [u8], mut key: [u8; 8], offset: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
     use apus_testkit::blkfile;
     use apus_testkit::chain::{ChainBuilder, Shape};
     use bitcoin::consensus::serialize;
@@ -160,7 +164,7 @@ mod tests {
         builder.random_blocks(130, Shape::default());
         let (blocks, magic, key) = (builder.blocks(), [0xfa, 0xbf, 0xb5, 0xda], [3; 8]);
         let folder = tempfile::tempdir().unwrap();
-        let mut files = BlockFiles::create(folder.path(), magic, key).unwrap();
+        let mut files = BlockFileWriter::create(folder.path(), magic, key).unwrap();
         files.file_bytes_max = 30_000;
         let mut theirs = blkfile::BlockFiles::new(magic).key(key);
         let mut size = 0;
@@ -189,10 +193,14 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let file = parent.path().join("file");
         fs::write(&file, "not ours").unwrap();
-        assert!(matches!(ChainFolder::create(&file), Err(MakeError::Io { .. })));
-        assert!(matches!(ChainFolder::create(&file.join("below")), Err(MakeError::Io { .. })));
+        assert!(matches!(ChainFolder::create(&file), Err(error) if error.kind() == ErrorKind::Io));
+        assert!(
+            matches!(ChainFolder::create(&file.join("below")), Err(error) if error.kind() == ErrorKind::Io)
+        );
         assert!(file.is_file());
-        assert!(matches!(ChainFolder::create(parent.path()), Err(MakeError::Occupied(_))));
+        assert!(
+            matches!(ChainFolder::create(parent.path()), Err(error) if error.kind() == ErrorKind::Usage)
+        );
         assert_eq!(fs::read(&file).unwrap(), b"not ours");
     }
 

@@ -4,7 +4,7 @@
 //! so that the same seed gives the same bytes. An unsigned keyring gives bytes of the same size
 //! that are no signatures. The keys protect nothing.
 
-use super::law::Kind;
+use super::law::PaymentKind;
 use apus_hash::sha256;
 use apus_testkit::rng::Rng;
 use bitcoin_hashes::{Hash, hash160};
@@ -35,8 +35,8 @@ const LEAF_VERSION: u8 = 0xc0;
 
 /// A script that can be spent: its kind, and the number of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Script {
-    pub(super) kind: Kind,
+pub(super) struct KeyScript {
+    pub(super) kind: PaymentKind,
     pub(super) key: u16,
 }
 
@@ -88,22 +88,25 @@ impl Keyring {
         let lock = |kind, number| {
             let at = |offset: usize| &keys[(number + offset) % KEYS];
             match kind {
-                Kind::TrScript => tap_script(&secp, at(0), &mut Rng::at(seed, !(number as u64))),
-                Kind::Wsh => wsh([at(0), at(1), at(2)]),
-                Kind::Multisig => multisig([at(0), at(1)]),
+                PaymentKind::TrScript => {
+                    tap_script(&secp, at(0), &mut Rng::at(seed, !(number as u64)))
+                }
+                PaymentKind::Wsh => wsh([at(0), at(1), at(2)]),
+                PaymentKind::Multisig => multisig([at(0), at(1)]),
                 _ => single(kind, at(0)),
             }
         };
-        let locks = Kind::ALL.map(|kind| (0..KEYS).map(|number| lock(kind, number)).collect());
+        let locks =
+            PaymentKind::ALL.map(|kind| (0..KEYS).map(|number| lock(kind, number)).collect());
         Self { secp, keys, locks: locks.into(), signed }
     }
 
     /// A script of a kind.
-    pub(super) fn script(&self, kind: Kind, rng: &mut Rng) -> Script {
-        Script { kind, key: rng.index(KEYS) as u16 }
+    pub(super) fn script(&self, kind: PaymentKind, rng: &mut Rng) -> KeyScript {
+        KeyScript { kind, key: rng.index(KEYS) as u16 }
     }
 
-    pub(super) fn lock(&self, script: Script) -> &Lock {
+    pub(super) fn lock(&self, script: KeyScript) -> &Lock {
         &self.locks[script.kind as usize][usize::from(script.key)]
     }
 
@@ -111,7 +114,7 @@ impl Keyring {
     /// script's. `filler` is what unsigned chains have in its place.
     pub(super) fn ecdsa(
         &self,
-        script: Script,
+        script: KeyScript,
         offset: usize,
         digest: impl FnOnce() -> [u8; 32],
         filler: &mut Rng,
@@ -133,14 +136,14 @@ impl Keyring {
     /// A Schnorr signature of everything (SIGHASH_DEFAULT).
     pub(super) fn schnorr(
         &self,
-        script: Script,
+        script: KeyScript,
         digest: impl FnOnce() -> [u8; 32],
         filler: &mut Rng,
     ) -> Signature {
         let mut bytes = [0; 72];
         if self.signed {
             let key = &self.keys[usize::from(script.key)];
-            let pair = if script.kind == Kind::Tr { &key.tweaked } else { &key.internal };
+            let pair = if script.kind == PaymentKind::Tr { &key.tweaked } else { &key.internal };
             let message = Message::from_digest(digest());
             let signature = self.secp.sign_schnorr_no_aux_rand(&message, pair);
             bytes[..64].copy_from_slice(&signature.serialize());
@@ -212,22 +215,22 @@ fn pkh(public: &[u8; 33]) -> Vec<u8> {
 }
 
 /// A script that names one key.
-fn single(kind: Kind, key: &Key) -> Lock {
+fn single(kind: PaymentKind, key: &Key) -> Lock {
     let public = &key.public;
     let wpkh = || [vec![OP_0], pushed(&hash160(public))].concat();
     let (script_pubkey, script_code, rest) = match kind {
-        Kind::Pk => {
+        PaymentKind::Pk => {
             let script = [pushed(public), vec![OP_CHECKSIG]].concat();
             (script.clone(), script, vec![])
         }
-        Kind::Pkh => (pkh(public), pkh(public), vec![pushed(public)]),
-        Kind::ShWpkh => {
+        PaymentKind::Pkh => (pkh(public), pkh(public), vec![pushed(public)]),
+        PaymentKind::ShWpkh => {
             let mut script = vec![OP_HASH160];
             push(&mut script, &hash160(&wpkh()));
             script.push(OP_EQUAL);
             (script, pkh(public), vec![public.to_vec(), pushed(&wpkh())])
         }
-        Kind::Tr => {
+        PaymentKind::Tr => {
             let output = key.tweaked.x_only_public_key().0.serialize();
             ([vec![OP_1], pushed(&output)].concat(), vec![], vec![])
         }

@@ -4,20 +4,21 @@
 //! All are tables of whole numbers drawn from by an [`Rng`], after what the main chain has shown
 //! in recent years. They say what is wanted; limits of blocks and amounts may bend it.
 
+use apus_chain::{Height, HeightRange};
 use apus_testkit::rng::Rng;
 
 /// The shape of a chain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Profile {
-    /// Transactions, scripts and ages of coins of recent years.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum ChainProfile {
+    /// Full blocks with the transactions, scripts and ages of coins of recent years
     MainnetLike,
-    /// The same, but that coins live shorter and fewer of them are never spent. A short chain ends with many coins whose
-    /// time has not come; of this one 8 GB have nearly as many at their end, for each byte, as the main chain of 2026, which has
-    /// 170 million for some 730 GB.
+    /// The same with coins of shorter lives: of 8 GB there are as many coins left, for each byte, as of the main chain
+    // Fewer of them are never spent, too. A short chain ends with many coins whose time has not come. The main chain
+    // of 2026 has 170 million for some 730 GB.
     FewCoins,
 }
 
-impl Profile {
+impl ChainProfile {
     /// Its name in a manifest.
     pub const fn name(self) -> &'static str {
         match self {
@@ -128,7 +129,7 @@ const DATA_PER_MILLE: u64 = 130;
 
 /// A kind of output script that can be spent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(super) enum PaymentKind {
     /// The hash of a key, witness version 0.
     Wpkh,
     /// A taproot output, spent by its key.
@@ -147,7 +148,7 @@ pub(super) enum Kind {
     Pk,
 }
 
-impl Kind {
+impl PaymentKind {
     /// All of them, by number.
     pub(super) const ALL: [Self; 8] = [
         Self::Wpkh,
@@ -202,7 +203,7 @@ fn draw(rng: &mut Rng, table: &[Row]) -> u64 {
 
 /// What a transaction would be if blocks and amounts were boundless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct WantedTx {
     /// Coins that it spends.
     pub(super) inputs: usize,
     /// Outputs that can be spent.
@@ -211,8 +212,8 @@ pub(super) struct Wanted {
     pub(super) data: Option<u8>,
 }
 
-impl Wanted {
-    pub(super) fn draw(profile: Profile, rng: &mut Rng) -> Self {
+impl WantedTx {
+    pub(super) fn draw(profile: ChainProfile, rng: &mut Rng) -> Self {
         let mut inputs = draw(rng, INPUTS) as usize;
         let one_more = profile.one_more_per_mille();
         // Nothing is drawn for none, or the chains of that profile would be others.
@@ -228,25 +229,25 @@ impl Wanted {
 }
 
 /// Which kind of script an output has.
-pub(super) fn kind(rng: &mut Rng) -> Kind {
+pub(super) fn kind(rng: &mut Rng) -> PaymentKind {
     let mut left = rng.below(950) as u32;
-    for kind in Kind::ALL {
+    for kind in PaymentKind::ALL {
         if left < kind.share() {
             return kind;
         }
         left -= kind.share();
     }
-    Kind::Wpkh
+    PaymentKind::Wpkh
 }
 
 /// After how many blocks a coin is spent; `None` if it never is.
-pub(super) fn lifetime(profile: Profile, rng: &mut Rng) -> Option<u32> {
+pub(super) fn lifetime(profile: ChainProfile, rng: &mut Rng) -> Option<u32> {
     let is_forgotten = rng.per_mille(profile.forgotten_per_mille());
     (!is_forgotten).then(|| draw(rng, profile.lifetimes()) as u32)
 }
 
 /// Of 10,000 coins meant to be spent, how many are so within `blocks` blocks.
-pub(super) fn spent_within(profile: Profile, blocks: u32) -> u32 {
+pub(super) fn spent_within(profile: ChainProfile, blocks: u32) -> u32 {
     let blocks = u64::from(blocks);
     let part = |&(share, low, high): &Row| {
         let covered = (blocks + 1).saturating_sub(low).min(high - low + 1);
@@ -259,6 +260,79 @@ pub(super) fn spent_within(profile: Profile, blocks: u32) -> u32 {
 pub(super) fn fee_rate(rng: &mut Rng) -> u64 {
     let high = if rng.per_mille(100) { 30 } else { 6 };
     rng.between(1, high)
+}
+
+// ---- the parts of a chain ----
+//
+// First come coinbases with thousands of outputs, then a hundred blocks until they can be spent,
+// then the busy blocks, then coinbases alone, so many that a node which assumes the last busy
+// block valid skips its scripts.
+
+/// Blocks before a coinbase can be spent (Core `consensus/consensus.h`, `COINBASE_MATURITY`).
+pub(super) const MATURITY: u32 = 100;
+/// Outputs that can and will be spent, of 1,000 coins that are spent by the same blocks.
+const SUPPLY_PER_MILLE: u64 = 1_000;
+/// Outputs of a coinbase at the start, where so many are needed that there is a choice.
+const FUNDING_OUTPUTS: usize = 2_000;
+/// Coinbases with many outputs. Fewer than the blocks before the first halving.
+const FUNDING_BLOCKS_MAX: usize = 145;
+
+/// Where a chain's parts begin and end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ChainShape {
+    pub(super) profile: ChainProfile,
+    /// Coinbases with many outputs.
+    pub(super) funding: HeightRange,
+    /// Full blocks.
+    pub(super) busy: HeightRange,
+    /// Height of the last block.
+    pub(super) tip: Height,
+}
+
+impl ChainShape {
+    /// The shape of a chain with so many busy blocks of this weight, and so many blocks after.
+    pub(super) fn new(
+        profile: ChainProfile,
+        blocks: u32,
+        block_weight: u32,
+        tail_blocks: u32,
+    ) -> Self {
+        let needs = (0..blocks.min(NEED_BLOCKS)).map(|block| need(profile, block, block_weight));
+        let outputs: u64 = needs.sum();
+        let funding_blocks = (outputs as usize / FUNDING_OUTPUTS).clamp(1, FUNDING_BLOCKS_MAX);
+        let first_busy = 1 + funding_blocks as u32 + MATURITY;
+        Self {
+            profile,
+            funding: HeightRange::new(1, 1 + funding_blocks as u32),
+            busy: HeightRange::new(first_busy, first_busy + blocks),
+            tip: first_busy + blocks - 1 + tail_blocks,
+        }
+    }
+
+    /// For each coinbase at the start, the heights at which its outputs are to be spent.
+    pub(super) fn funding_dues(&self, block_weight: u32, rng: &mut Rng) -> Vec<Vec<Height>> {
+        let blocks = self.busy.end - self.busy.start;
+        let of_block = |block: u32| {
+            let count = need(self.profile, block, block_weight) as usize;
+            std::iter::repeat_n(self.busy.start + block, count)
+        };
+        let mut dues: Vec<Height> = (0..blocks.min(NEED_BLOCKS)).flat_map(of_block).collect();
+        rng.shuffle(&mut dues);
+        let funding_blocks = (self.funding.end - self.funding.start) as usize;
+        let each = dues.len().div_ceil(funding_blocks).max(1);
+        dues.chunks(each).map(<[_]>::to_vec).collect()
+    }
+}
+
+/// After so many busy blocks they live on what they made themselves.
+const NEED_BLOCKS: u32 = 20_000;
+
+/// How many coins of the first blocks a busy block spends: what earlier busy blocks do not yet
+/// provide when all coins live as long as they should.
+fn need(profile: ChainProfile, block: u32, block_weight: u32) -> u64 {
+    let inputs = u64::from(block_weight) / profile.weight_per_input();
+    let provided = u64::from(spent_within(profile, block)) * SUPPLY_PER_MILLE / 1_000;
+    inputs * 10_000u64.saturating_sub(provided) / 10_000
 }
 
 #[cfg(test)]
@@ -278,25 +352,25 @@ mod tests {
         assert_eq!(total(INPUTS), 10_000);
         assert_eq!(total(PAYMENTS), 100_000);
         assert_eq!((total(LIFETIMES), total(SHORT_LIFETIMES)), (10_000, 10_000));
-        assert_eq!(Kind::ALL.map(Kind::share).iter().sum::<u32>(), 950);
-        for (place, kind) in Kind::ALL.into_iter().enumerate() {
+        assert_eq!(PaymentKind::ALL.map(PaymentKind::share).iter().sum::<u32>(), 950);
+        for (place, kind) in PaymentKind::ALL.into_iter().enumerate() {
             assert_eq!(kind as usize, place);
         }
     }
 
     #[test]
     fn transactions_have_the_size_of_real_ones() {
-        let inputs = mean(|rng| Wanted::draw(Profile::MainnetLike, rng).inputs);
+        let inputs = mean(|rng| WantedTx::draw(ChainProfile::MainnetLike, rng).inputs);
         assert!((2.1..2.4).contains(&inputs), "{inputs}");
         // Some spend one more.
         for (profile, low, high) in
-            [(Profile::MainnetLike, 0.66, 0.68), (Profile::FewCoins, 0.56, 0.58)]
+            [(ChainProfile::MainnetLike, 0.66, 0.68), (ChainProfile::FewCoins, 0.56, 0.58)]
         {
-            let one = mean(|rng| usize::from(Wanted::draw(profile, rng).inputs == 1));
+            let one = mean(|rng| usize::from(WantedTx::draw(profile, rng).inputs == 1));
             assert!((low..high).contains(&one), "{one}");
         }
         let outputs = mean(|rng| {
-            let wanted = Wanted::draw(Profile::MainnetLike, rng);
+            let wanted = WantedTx::draw(ChainProfile::MainnetLike, rng);
             wanted.payments + usize::from(wanted.data.is_some())
         });
         assert!((2.5..2.75).contains(&outputs), "{outputs}");
@@ -304,7 +378,9 @@ mod tests {
 
     #[test]
     fn lifetimes_follow_their_table() {
-        for (profile, forgotten) in [(Profile::MainnetLike, 0.062), (Profile::FewCoins, 0.04)] {
+        for (profile, forgotten) in
+            [(ChainProfile::MainnetLike, 0.062), (ChainProfile::FewCoins, 0.04)]
+        {
             let mut rng = Rng::at(1, 2);
             let drawn: Vec<Option<u32>> = (0..DRAWS).map(|_| lifetime(profile, &mut rng)).collect();
             let never = drawn.iter().filter(|life| life.is_none()).count() as f64 / DRAWS as f64;
@@ -323,10 +399,39 @@ mod tests {
         let mut rng = Rng::at(3, 4);
         let mut counts = [0u32; 8];
         (0..DRAWS).for_each(|_| counts[kind(&mut rng) as usize] += 1);
-        for kind in Kind::ALL {
+        for kind in PaymentKind::ALL {
             let (share, stated) =
                 (f64::from(counts[kind as usize]) / DRAWS as f64, f64::from(kind.share()) / 950.0);
             assert!((share - stated).abs() < 0.004, "{kind:?}: {share} of {stated}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod shape_tests {
+    use super::*;
+
+    #[test]
+    fn parts_follow_one_another() {
+        let sizes = [(1, 4_000), (10, 400_000), (600, 4_000_000), (90_000, 4_000_000)];
+        let short = (600, 4_000_000);
+        let all = sizes.map(|size| (ChainProfile::MainnetLike, size));
+        for (profile, (blocks, weight)) in all.into_iter().chain([(ChainProfile::FewCoins, short)])
+        {
+            let shape = ChainShape::new(profile, blocks, weight, 2_100);
+            assert_eq!(shape.funding.start, 1);
+            assert!(shape.funding.end <= 146);
+            assert_eq!(shape.busy.start, shape.funding.end + MATURITY);
+            assert_eq!(shape.busy.end, shape.busy.start + blocks);
+            assert_eq!(shape.tip, shape.busy.end + 2_099);
+            let dues = shape.funding_dues(weight, &mut Rng::at(1, 1));
+            assert!(dues.len() <= shape.funding.count() as usize, "{blocks}");
+            let coins: usize = dues.iter().map(Vec::len).sum();
+            let needed: u64 = (0..blocks).map(|block| need(profile, block, weight)).sum();
+            assert_eq!(coins as u64, needed);
+            assert!(dues.iter().flatten().all(|due| shape.busy.contains(*due)));
+            // A coinbase stays below the limit of a block: an output weighs some 145.
+            assert!(dues.iter().all(|dues| dues.len() < 24_000), "{blocks}");
         }
     }
 }

@@ -4,12 +4,9 @@
 //! the blocks. A slot is free again after the block that spends the last coin in it. Plans never
 //! depend on signatures: sizes are taken at their greatest.
 
-use super::coins::{Coin, Coins};
-use super::cost::{self, Room};
-use super::keys::{Keyring, Script};
-use super::law::{self, Wanted};
-use super::shape::{MATURITY, Shape};
-use super::tally::Tally;
+use super::coins::{CoinSupply, SpendableCoin, Tally};
+use super::keys::{KeyScript, Keyring};
+use super::law::{self, ChainShape, MATURITY, PaymentKind, WantedTx};
 use apus_chain::{Height, Network, Params, block_subsidy};
 use apus_testkit::rng::Rng;
 
@@ -27,9 +24,9 @@ const LOCKED_PER_MILLE: u64 = 300;
 
 /// An output to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Output {
+pub(super) enum PlannedOutput {
     /// Pays to a script.
-    Pay { value: u64, script: Script },
+    Pay { value: u64, script: KeyScript },
     /// So many bytes of data, drawn from a seed.
     Data { len: u8, seed: u64 },
 }
@@ -40,7 +37,7 @@ pub(super) struct Spend {
     pub(super) slot: u32,
     pub(super) vout: u32,
     pub(super) value: u64,
-    pub(super) script: Script,
+    pub(super) script: KeyScript,
 }
 
 /// A transaction to make.
@@ -52,16 +49,16 @@ pub(super) struct TxPlan {
     pub(super) layer: u32,
     pub(super) lock_time: u32,
     pub(super) spends: Vec<Spend>,
-    pub(super) outputs: Vec<Output>,
+    pub(super) outputs: Vec<PlannedOutput>,
 }
 
 /// A block to make.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct BlockPlan {
+pub(super) struct PlannedBlock {
     pub(super) height: Height,
     /// Where the coinbase's id goes.
     pub(super) coinbase_slot: u32,
-    pub(super) coinbase: Vec<Output>,
+    pub(super) coinbase: Vec<PlannedOutput>,
     pub(super) txs: Vec<TxPlan>,
     /// Slots that have ever been used.
     pub(super) slots: usize,
@@ -70,17 +67,17 @@ pub(super) struct BlockPlan {
 /// Makes one plan after the other.
 pub(super) struct Planner<'a> {
     keys: &'a Keyring,
-    shape: Shape,
+    shape: ChainShape,
     seed: u64,
     block_weight: u32,
     funding_dues: Vec<Vec<Height>>,
     next: Height,
-    coins: Coins,
+    coins: CoinSupply,
     tally: Tally,
 }
 
 impl<'a> Planner<'a> {
-    pub(super) fn new(keys: &'a Keyring, shape: Shape, seed: u64, block_weight: u32) -> Self {
+    pub(super) fn new(keys: &'a Keyring, shape: ChainShape, seed: u64, block_weight: u32) -> Self {
         let mut rng = Rng::at(seed, 0);
         let mut funding_dues = shape.funding_dues(block_weight, &mut rng);
         funding_dues.reverse();
@@ -91,7 +88,7 @@ impl<'a> Planner<'a> {
             block_weight,
             funding_dues,
             next: 1,
-            coins: Coins::new(shape.busy),
+            coins: CoinSupply::new(shape.busy),
             tally: Tally::default(),
         }
     }
@@ -101,18 +98,18 @@ impl<'a> Planner<'a> {
         self.tally
     }
 
-    fn block(&mut self, height: Height) -> BlockPlan {
+    fn block(&mut self, height: Height) -> PlannedBlock {
         let mut rng = Rng::at(self.seed, height.into());
         self.coins.start_block(height, &mut rng);
         self.tally.start_block();
         let coinbase_slot = self.coins.new_slot(0);
         // Its coins come first in the order of the block, its worth is known last.
         let dues = self.coinbase_dues(height, &mut rng);
-        let scripts: Vec<Script> = dues.iter().map(|_| self.new_script(&mut rng)).collect();
+        let scripts: Vec<KeyScript> = dues.iter().map(|_| self.new_script(&mut rng)).collect();
         self.tally.coinbase(scripts.iter().map(|script| script.kind));
         let (mut txs, mut fees) = (Vec::new(), 0);
         if self.shape.busy.contains(height) {
-            let mut room = Room::new(self.block_weight);
+            let mut room = BlockRoom::new(self.block_weight);
             while let Some((tx, fee)) = self.transaction(&mut room, &mut rng) {
                 txs.push(tx);
                 fees += fee;
@@ -124,26 +121,27 @@ impl<'a> Planner<'a> {
         }
         let coinbase = self.coinbase(coinbase_slot, &scripts, &dues, fees, &mut rng);
         let slots = self.coins.end_block();
-        BlockPlan { height, coinbase_slot, coinbase, txs, slots }
+        PlannedBlock { height, coinbase_slot, coinbase, txs, slots }
     }
 
     /// The outputs of a coinbase, which claim all that they may.
     fn coinbase(
         &mut self,
         slot: u32,
-        scripts: &[Script],
+        scripts: &[KeyScript],
         dues: &[Height],
         fees: u64,
         rng: &mut Rng,
-    ) -> Vec<Output> {
+    ) -> Vec<PlannedOutput> {
         let height = self.next;
         let interval = Params::of(Network::Regtest).subsidy_halving_interval;
         let values = shares(block_subsidy(height, interval) + fees, scripts.len(), rng);
         let mut outputs = Vec::with_capacity(scripts.len());
         for (vout, ((&script, &due), value)) in (0..).zip(scripts.iter().zip(dues).zip(values)) {
-            outputs.push(Output::Pay { value, script });
+            outputs.push(PlannedOutput::Pay { value, script });
             self.tally.worth(value);
-            let coin = Coin { slot, vout, value, height, index: vout, script, coinbase: true };
+            let coin =
+                SpendableCoin { slot, vout, value, height, index: vout, script, coinbase: true };
             self.coins.add(coin, Some(due), rng);
         }
         self.coins.end_slot(slot);
@@ -161,15 +159,15 @@ impl<'a> Planner<'a> {
         vec![mature + law::lifetime(self.shape.profile, rng).unwrap_or(0)]
     }
 
-    fn new_script(&self, rng: &mut Rng) -> Script {
+    fn new_script(&self, rng: &mut Rng) -> KeyScript {
         self.keys.script(law::kind(rng), rng)
     }
 
     /// The next transaction and its fee; none if the block is full.
-    fn transaction(&mut self, room: &mut Room, rng: &mut Rng) -> Option<(TxPlan, u64)> {
-        let wanted = Wanted::draw(self.shape.profile, rng);
+    fn transaction(&mut self, room: &mut BlockRoom, rng: &mut Rng) -> Option<(TxPlan, u64)> {
+        let wanted = WantedTx::draw(self.shape.profile, rng);
         let mut left = *room;
-        left.take(cost::of_transaction(&wanted))?;
+        left.take(of_transaction(&wanted))?;
         // A third of the room is kept for what is spent.
         let mut scripts = self.payees(wanted.payments, room.weight / 3, &mut left, rng)?;
         let spent = self.spend(&wanted, &mut left)?;
@@ -177,7 +175,7 @@ impl<'a> Planner<'a> {
         let fee_max = worth / 8;
         let affordable = ((worth - fee_max) / PAYMENT_MIN).max(1) as usize;
         for script in scripts.drain(affordable.min(scripts.len())..) {
-            left.give_back(cost::of_payment(self.keys, script));
+            left.give_back(of_payment(self.keys, script));
         }
         let weight = room.weight - left.weight;
         let fee = (law::fee_rate(rng) * weight.div_ceil(4)).min(fee_max);
@@ -189,12 +187,12 @@ impl<'a> Planner<'a> {
             slot: self.coins.new_slot(layer),
             layer,
             lock_time: if rng.per_mille(LOCKED_PER_MILLE) { height - 1 } else { 0 },
-            spends: spent.iter().map(Coin::spend).collect(),
+            spends: spent.iter().map(SpendableCoin::spend).collect(),
             outputs: Vec::with_capacity(scripts.len() + 1),
         };
         self.pay(&mut tx, &scripts, worth - fee, rng);
         if let Some(len) = wanted.data {
-            tx.outputs.push(Output::Data { len, seed: rng.next_u64() });
+            tx.outputs.push(PlannedOutput::Data { len, seed: rng.next_u64() });
             self.tally.data();
         }
         self.coins.end_slot(tx.slot);
@@ -207,23 +205,23 @@ impl<'a> Planner<'a> {
         &self,
         count: usize,
         keep: u64,
-        left: &mut Room,
+        left: &mut BlockRoom,
         rng: &mut Rng,
-    ) -> Option<Vec<Script>> {
+    ) -> Option<Vec<KeyScript>> {
         let mut scripts = Vec::with_capacity(count);
         for _ in 0..count {
             let script = self.new_script(rng);
             if left.weight < keep && !scripts.is_empty() {
                 break;
             }
-            left.take(cost::of_payment(self.keys, script))?;
+            left.take(of_payment(self.keys, script))?;
             scripts.push(script);
         }
         Some(scripts)
     }
 
     /// Takes coins as long as there is room for them.
-    fn spend(&mut self, wanted: &Wanted, left: &mut Room) -> Option<Vec<Coin>> {
+    fn spend(&mut self, wanted: &WantedTx, left: &mut BlockRoom) -> Option<Vec<SpendableCoin>> {
         if wanted.payments >= BATCH {
             self.coins.bring_forward_the_richest(SIGHT);
         }
@@ -231,7 +229,7 @@ impl<'a> Planner<'a> {
         while spent.len() < wanted.inputs
             && let Some(coin) = self.coins.take()
         {
-            if left.take(cost::of_spend(self.keys, coin.script)).is_none() {
+            if left.take(of_spend(self.keys, coin.script)).is_none() {
                 self.coins.give_back(coin);
                 break;
             }
@@ -241,7 +239,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Adds the payments to a transaction, and what can be spent of them to the coins.
-    fn pay(&mut self, tx: &mut TxPlan, scripts: &[Script], worth: u64, rng: &mut Rng) {
+    fn pay(&mut self, tx: &mut TxPlan, scripts: &[KeyScript], worth: u64, rng: &mut Rng) {
         let height = self.next;
         let mut values = shares(worth, scripts.len(), rng);
         let profile = self.shape.profile;
@@ -257,18 +255,26 @@ impl<'a> Planner<'a> {
         values[keeper] += over;
         for (vout, ((script, value), life)) in (0..).zip(scripts.iter().zip(values).zip(lives)) {
             let script = *script;
-            tx.outputs.push(Output::Pay { value, script });
+            tx.outputs.push(PlannedOutput::Pay { value, script });
             let index = self.tally.made(script.kind, value);
-            let coin = Coin { slot: tx.slot, vout, value, height, index, script, coinbase: false };
+            let coin = SpendableCoin {
+                slot: tx.slot,
+                vout,
+                value,
+                height,
+                index,
+                script,
+                coinbase: false,
+            };
             self.coins.add(coin, life.map(|blocks| height + blocks), rng);
         }
     }
 }
 
 impl Iterator for Planner<'_> {
-    type Item = BlockPlan;
+    type Item = PlannedBlock;
 
-    fn next(&mut self) -> Option<BlockPlan> {
+    fn next(&mut self) -> Option<PlannedBlock> {
         let height = self.next;
         (height <= self.shape.tip).then(|| {
             let plan = self.block(height);
@@ -297,10 +303,109 @@ fn shares(sum: u64, count: usize, rng: &mut Rng) -> Vec<u64> {
     values
 }
 
+// ---- what a block still holds ----
+//
+// Sizes are taken at their greatest, so that what fits does so whatever the signatures turn out
+// to be. What a coinbase needs is set aside.
+
+/// Weight of what is no transaction of a plan: header, counts and a coinbase with one payment.
+const BLOCK_OVERHEAD: u64 = 2_000;
+/// What a block may cost in signature operations (Core `consensus/consensus.h`,
+/// `MAX_BLOCK_SIGOPS_COST`), less what a coinbase may.
+const SIGOPS_COST_MAX: u64 = 80_000 - 400;
+/// Weight of a transaction without inputs and outputs, either fewer than 253, and of the marker
+/// and the flag of its witness.
+const TX_OVERHEAD: u64 = 4 * (4 + 1 + 1 + 4) + 2;
+/// Further weight of a count that is no less than that.
+const LONG_COUNT: u64 = 4 * 2;
+
+/// What is left of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct BlockRoom {
+    /// Weight units.
+    pub(super) weight: u64,
+    sigops: u64,
+}
+
+/// What something takes of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct BlockCost {
+    weight: u64,
+    sigops: u64,
+}
+
+impl BlockRoom {
+    /// All of a block's.
+    pub(super) fn new(block_weight: u32) -> Self {
+        let weight = u64::from(block_weight).saturating_sub(BLOCK_OVERHEAD);
+        Self { weight, sigops: SIGOPS_COST_MAX }
+    }
+
+    /// Takes what something costs; nothing if there is not enough.
+    pub(super) fn take(&mut self, cost: BlockCost) -> Option<()> {
+        let weight = self.weight.checked_sub(cost.weight)?;
+        let sigops = self.sigops.checked_sub(cost.sigops)?;
+        *self = Self { weight, sigops };
+        Some(())
+    }
+
+    /// Undoes a [`take`](Self::take).
+    pub(super) fn give_back(&mut self, cost: BlockCost) {
+        self.weight += cost.weight;
+        self.sigops += cost.sigops;
+    }
+}
+
+#[cfg(test)]
+impl BlockRoom {
+    /// Signature operations that were taken.
+    pub(super) fn sigops_taken(&self) -> u64 {
+        SIGOPS_COST_MAX - self.sigops
+    }
+}
+
+/// A transaction but for its inputs and payments.
+pub(super) fn of_transaction(wanted: &WantedTx) -> BlockCost {
+    let long = u64::from(wanted.inputs >= 253) + u64::from(wanted.payments + 1 >= 253);
+    let data = wanted.data.map_or(0, |len| 4 * (8 + 1 + 2 + u64::from(len)));
+    BlockCost { weight: TX_OVERHEAD + long * LONG_COUNT + data, sigops: 0 }
+}
+
+/// An output that pays to a script.
+///
+/// Core counts what scripts of outputs would cost without looking at what they say of their keys
+/// (`consensus/tx_verify.cpp`, `GetLegacySigOpCount`), four times over.
+pub(super) fn of_payment(keys: &Keyring, script: KeyScript) -> BlockCost {
+    let sigops = match script.kind {
+        PaymentKind::Pkh | PaymentKind::Pk => 4,
+        PaymentKind::Multisig => 4 * 20,
+        _ => 0,
+    };
+    BlockCost { weight: 4 * (8 + 1 + keys.lock(script).script_pubkey.len() as u64), sigops }
+}
+
+/// An input that spends a script, its part of the witness included; the operations by Core
+/// `script/interpreter.cpp`, `WitnessSigOps`.
+pub(super) fn of_spend(keys: &Keyring, script: KeyScript) -> BlockCost {
+    let rest: u64 = keys.lock(script).rest.iter().map(|bytes| bytes.len() as u64 + 1).sum();
+    let (script_sig, witness, sigops) = match script.kind {
+        PaymentKind::Wpkh => (0, 1 + 73 + rest, 1),
+        PaymentKind::ShWpkh => (23, 1 + 73 + 34, 1),
+        PaymentKind::Tr => (0, 1 + 65, 0),
+        // The leaf can be long enough for a length of three bytes.
+        PaymentKind::TrScript => (0, 1 + 65 + rest + 2, 0),
+        PaymentKind::Wsh => (0, 1 + 1 + 2 * 73 + rest, 3),
+        PaymentKind::Pkh => (73 + 34, 1, 0),
+        PaymentKind::Multisig => (1 + 73, 1, 0),
+        PaymentKind::Pk => (73, 1, 0),
+    };
+    BlockCost { weight: 4 * (36 + 1 + script_sig + 4) + witness, sigops }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::maker::law::Profile;
+    use crate::maker::law::ChainProfile;
     use apus_testkit::rng::Rng;
     use proptest::prelude::*;
 
@@ -317,7 +422,7 @@ mod tests {
     #[test]
     fn no_transaction_spends_what_its_own_layer_or_a_later_one_makes() {
         let keys = Keyring::new(1, false);
-        let shape = Shape::new(Profile::MainnetLike, 20, 400_000, 0);
+        let shape = ChainShape::new(ChainProfile::MainnetLike, 20, 400_000, 0);
         let mut made_in_block = 0;
         for plan in Planner::new(&keys, shape, 1, 400_000) {
             let layer_of = |slot| plan.txs.iter().find(|tx| tx.slot == slot).map(|tx| tx.layer);
@@ -333,5 +438,26 @@ mod tests {
             }
         }
         assert!(made_in_block > 100, "{made_in_block}");
+    }
+}
+
+#[cfg(test)]
+mod cost_tests {
+    use super::*;
+
+    #[test]
+    fn room_is_never_overdrawn() {
+        let mut room = BlockRoom::new(4_000_000);
+        let all = room;
+        let cost = BlockCost { weight: 1_000_000, sigops: 30_000 };
+        assert_eq!(room.take(cost), Some(()));
+        assert_eq!(room.take(cost), Some(()));
+        let before = room;
+        assert_eq!(room.take(cost), None, "there is weight left, but no signature operations");
+        assert_eq!(room.take(BlockCost { weight: 2_000_000, sigops: 0 }), None);
+        assert_eq!(room, before);
+        room.give_back(cost);
+        room.give_back(cost);
+        assert_eq!(room, all);
     }
 }

@@ -4,8 +4,8 @@
 //! them for the rest. Everything is signed whole: SIGHASH_ALL, or SIGHASH_DEFAULT in taproot.
 
 use super::keys::{Keyring, OP_RETURN, Signature, push, tagged_hash};
-use super::law::Kind;
-use super::plan::{Output, Spend, TxPlan};
+use super::law::PaymentKind;
+use super::plan::{PlannedOutput, Spend, TxPlan};
 use apus_hash::{sha256, sha256d};
 use apus_testkit::rng::Rng;
 use std::cell::OnceCell;
@@ -18,14 +18,14 @@ const SIGHASH_ALL: [u8; 4] = 1u32.to_le_bytes();
 
 /// Where a transaction was written.
 #[derive(Debug, Clone)]
-pub(super) struct Written {
+pub(super) struct WrittenTx {
     /// All of it.
     pub(super) whole: Range<usize>,
     /// Its witness; empty if it has none.
     pub(super) witness: Range<usize>,
 }
 
-impl Written {
+impl WrittenTx {
     /// The pieces whose double hash is the transaction's id.
     pub(super) fn id_pieces<'a>(&self, bytes: &'a [u8]) -> [&'a [u8]; 3] {
         let Range { start, end } = self.whole;
@@ -46,14 +46,14 @@ pub(super) struct TxWriter<'a> {
     keys: &'a Keyring,
     /// By slot.
     txids: &'a [[u8; 32]],
-    parts: Parts,
+    parts: TxParts,
     script_sig: Vec<u8>,
     witness: Vec<u8>,
 }
 
 /// What hashes for signatures are made of.
 #[derive(Default)]
-struct Parts {
+struct TxParts {
     lock_time: [u8; 4],
     prevouts: Vec<u8>,
     sequences: Vec<u8>,
@@ -67,11 +67,11 @@ struct Parts {
 impl<'a> TxWriter<'a> {
     pub(super) fn new(keys: &'a Keyring, txids: &'a [[u8; 32]]) -> Self {
         let (script_sig, witness) = Default::default();
-        Self { keys, txids, parts: Parts::default(), script_sig, witness }
+        Self { keys, txids, parts: TxParts::default(), script_sig, witness }
     }
 
     /// Appends a transaction. `filler` fills what is no signature in unsigned chains.
-    pub(super) fn write(&mut self, tx: &TxPlan, filler: &mut Rng, out: &mut Vec<u8>) -> Written {
+    pub(super) fn write(&mut self, tx: &TxPlan, filler: &mut Rng, out: &mut Vec<u8>) -> WrittenTx {
         self.parts.start(tx, self.keys, self.txids);
         let start = out.len();
         let has_witness = tx.spends.iter().any(|spend| in_witness(spend.script.kind));
@@ -83,7 +83,7 @@ impl<'a> TxWriter<'a> {
         self.witness.clear();
         for (index, prevout) in self.parts.prevouts.chunks_exact(36).enumerate() {
             self.script_sig.clear();
-            let mut input = Input { keys: self.keys, parts: &self.parts, tx, index, filler };
+            let mut input = SignedInput { keys: self.keys, parts: &self.parts, tx, index, filler };
             input.write(&mut self.script_sig, &mut self.witness);
             out.extend_from_slice(prevout);
             write_compact(out, self.script_sig.len());
@@ -98,15 +98,15 @@ impl<'a> TxWriter<'a> {
         }
         let witness = witness..out.len();
         out.extend(self.parts.lock_time);
-        Written { whole: start..out.len(), witness }
+        WrittenTx { whole: start..out.len(), witness }
     }
 }
 
-fn in_witness(kind: Kind) -> bool {
-    !matches!(kind, Kind::Pkh | Kind::Pk | Kind::Multisig)
+fn in_witness(kind: PaymentKind) -> bool {
+    !matches!(kind, PaymentKind::Pkh | PaymentKind::Pk | PaymentKind::Multisig)
 }
 
-impl Parts {
+impl TxParts {
     fn start(&mut self, tx: &TxPlan, keys: &Keyring, txids: &[[u8; 32]]) {
         self.lock_time = tx.lock_time.to_le_bytes();
         self.prevouts.clear();
@@ -202,23 +202,23 @@ impl Parts {
 }
 
 /// An input being written.
-struct Input<'a> {
+struct SignedInput<'a> {
     keys: &'a Keyring,
-    parts: &'a Parts,
+    parts: &'a TxParts,
     tx: &'a TxPlan,
     index: usize,
     filler: &'a mut Rng,
 }
 
-impl Input<'_> {
+impl SignedInput<'_> {
     fn write(&mut self, script_sig: &mut Vec<u8>, witness: &mut Vec<u8>) {
         let Spend { value, script, .. } = self.tx.spends[self.index];
         let lock = self.keys.lock(script);
         let code = &lock.script_code;
         let (keys, parts, index) = (self.keys, self.parts, self.index);
         match script.kind {
-            Kind::Pkh | Kind::Pk | Kind::Multisig => {
-                if script.kind == Kind::Multisig {
+            PaymentKind::Pkh | PaymentKind::Pk | PaymentKind::Multisig => {
+                if script.kind == PaymentKind::Multisig {
                     // CHECKMULTISIG takes one element too many.
                     script_sig.push(0);
                 }
@@ -227,22 +227,22 @@ impl Input<'_> {
                 lock.rest.iter().for_each(|bytes| script_sig.extend_from_slice(bytes));
                 witness.push(0);
             }
-            Kind::Wpkh | Kind::ShWpkh => {
+            PaymentKind::Wpkh | PaymentKind::ShWpkh => {
                 let digest = || parts.segwit_digest(index, code, value);
                 let signature = keys.ecdsa(script, 0, digest, self.filler);
                 write_witness(witness, &[signature.bytes(), &lock.rest[0]]);
                 lock.rest[1..].iter().for_each(|bytes| script_sig.extend_from_slice(bytes));
             }
-            Kind::Wsh => {
+            PaymentKind::Wsh => {
                 let digest = OnceCell::new();
                 let digest = || *digest.get_or_init(|| parts.segwit_digest(index, code, value));
                 let [first, second] = [0, 1].map(|at| keys.ecdsa(script, at, digest, self.filler));
                 write_witness(witness, &[&[], first.bytes(), second.bytes(), &lock.rest[0]]);
             }
-            Kind::Tr => {
+            PaymentKind::Tr => {
                 write_witness(witness, &[self.schnorr(&[]).bytes()]);
             }
-            Kind::TrScript => {
+            PaymentKind::TrScript => {
                 let signature = self.schnorr(code);
                 write_witness(witness, &[signature.bytes(), &lock.rest[0], &lock.rest[1]]);
             }
@@ -272,15 +272,15 @@ pub(super) fn write_compact(out: &mut Vec<u8>, count: usize) {
 }
 
 /// Appends an output.
-pub(super) fn write_output(out: &mut Vec<u8>, keys: &Keyring, output: &Output) {
+pub(super) fn write_output(out: &mut Vec<u8>, keys: &Keyring, output: &PlannedOutput) {
     match *output {
-        Output::Pay { value, script } => {
+        PlannedOutput::Pay { value, script } => {
             out.extend(value.to_le_bytes());
             let script = &keys.lock(script).script_pubkey;
             write_compact(out, script.len());
             out.extend_from_slice(script);
         }
-        Output::Data { len, seed } => {
+        PlannedOutput::Data { len, seed } => {
             out.extend([0; 8]);
             out.extend([len + 2, OP_RETURN, len]);
             Rng::at(seed, 0).append(out, len.into());
@@ -291,9 +291,9 @@ pub(super) fn write_output(out: &mut Vec<u8>, keys: &Keyring, output: &Output) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::maker::cost;
-    use crate::maker::keys::Script;
-    use crate::maker::law::Wanted;
+    use crate::maker::keys::KeyScript;
+    use crate::maker::law::WantedTx;
+    use crate::maker::plan as cost;
     use apus_chain::legacy_sigops;
     use apus_testkit::rng::Rng;
     use bitcoin::hashes::Hash;
@@ -310,17 +310,18 @@ mod tests {
     static SIGNED: LazyLock<Keyring> = LazyLock::new(|| Keyring::new(9, true));
     static UNSIGNED: LazyLock<Keyring> = LazyLock::new(|| Keyring::new(9, false));
 
-    fn script() -> impl Strategy<Value = Script> {
-        (0..Kind::ALL.len(), 0u16..1_000)
-            .prop_map(|(kind, key)| Script { kind: Kind::ALL[kind], key })
+    fn script() -> impl Strategy<Value = KeyScript> {
+        (0..PaymentKind::ALL.len(), 0u16..1_000)
+            .prop_map(|(kind, key)| KeyScript { kind: PaymentKind::ALL[kind], key })
     }
 
     fn plan() -> impl Strategy<Value = TxPlan> {
         let spend = (0u32..4, any::<u32>(), 0u64..1 << 50, script())
             .prop_map(|(slot, vout, value, script)| Spend { slot, vout, value, script });
-        let payment =
-            (0u64..1 << 50, script()).prop_map(|(value, script)| Output::Pay { value, script });
-        let data = (8u8..=75, any::<u64>()).prop_map(|(len, seed)| Output::Data { len, seed });
+        let payment = (0u64..1 << 50, script())
+            .prop_map(|(value, script)| PlannedOutput::Pay { value, script });
+        let data =
+            (8u8..=75, any::<u64>()).prop_map(|(len, seed)| PlannedOutput::Data { len, seed });
         let outputs = (proptest::collection::vec(payment, 1..6), proptest::option::of(data))
             .prop_map(|(payments, data)| payments.into_iter().chain(data).collect());
         (proptest::collection::vec(spend, 1..6), outputs, any::<u32>()).prop_map(
@@ -330,7 +331,7 @@ mod tests {
 
     const TXIDS: [[u8; 32]; 4] = [[1; 32], [2; 32], [3; 32], [4; 32]];
 
-    fn written(keys: &Keyring, plan: &TxPlan) -> (Written, Vec<u8>) {
+    fn written(keys: &Keyring, plan: &TxPlan) -> (WrittenTx, Vec<u8>) {
         let mut bytes = vec![0xaa; 3];
         let mut writer = TxWriter::new(keys, &TXIDS);
         let written = writer.write(plan, &mut Rng::at(1, 2), &mut bytes);
@@ -367,24 +368,24 @@ mod tests {
         let witness: Vec<&[u8]> = input.witness.iter().collect();
         let prevouts = Prevouts::All(coins);
         match plan.spends[index].script.kind {
-            legacy @ (Kind::Pkh | Kind::Pk | Kind::Multisig) => {
+            legacy @ (PaymentKind::Pkh | PaymentKind::Pk | PaymentKind::Multisig) => {
                 let digest = hashes.legacy_signature_hash(index, script, kind as u32).unwrap();
-                let signature = usize::from(legacy == Kind::Multisig);
+                let signature = usize::from(legacy == PaymentKind::Multisig);
                 let key = match legacy {
-                    Kind::Pkh => &pushes[1][..],
-                    Kind::Pk => &script.as_bytes()[1..34],
+                    PaymentKind::Pkh => &pushes[1][..],
+                    PaymentKind::Pk => &script.as_bytes()[1..34],
                     _ => &script.as_bytes()[2..35],
                 };
-                if legacy == Kind::Pkh {
+                if legacy == PaymentKind::Pkh {
                     let hash = PublicKey::from_slice(key).unwrap().pubkey_hash();
                     assert_eq!(*script, ScriptBuf::new_p2pkh(&hash));
                 }
                 verify(digest.to_byte_array(), &pushes[signature], key);
             }
-            nested @ (Kind::Wpkh | Kind::ShWpkh) => {
+            nested @ (PaymentKind::Wpkh | PaymentKind::ShWpkh) => {
                 let hash = PublicKey::from_slice(witness[1]).unwrap().wpubkey_hash().unwrap();
                 let program = ScriptBuf::new_p2wpkh(&hash);
-                if nested == Kind::ShWpkh {
+                if nested == PaymentKind::ShWpkh {
                     assert_eq!(*script, program.to_p2sh());
                     assert_eq!(pushes, [program.to_bytes()]);
                 } else {
@@ -393,7 +394,7 @@ mod tests {
                 let digest = hashes.p2wpkh_signature_hash(index, &program, coin.value, kind);
                 verify(digest.unwrap().to_byte_array(), witness[0], witness[1]);
             }
-            Kind::Wsh => {
+            PaymentKind::Wsh => {
                 let inner = ScriptBuf::from_bytes(witness[3].to_vec());
                 assert_eq!(*script, inner.to_p2wsh());
                 let digest = hashes.p2wsh_signature_hash(index, &inner, coin.value, kind).unwrap();
@@ -401,12 +402,12 @@ mod tests {
                     verify(digest.to_byte_array(), witness[place], &witness[3][at..at + 33]);
                 }
             }
-            Kind::Tr => {
+            PaymentKind::Tr => {
                 let kind = TapSighashType::Default;
                 let digest = hashes.taproot_key_spend_signature_hash(index, &prevouts, kind);
                 tap(digest.unwrap().to_byte_array(), witness[0], &script.as_bytes()[2..]);
             }
-            Kind::TrScript => {
+            PaymentKind::TrScript => {
                 let leaf = ScriptBuf::from_bytes(witness[1].to_vec());
                 let control = ControlBlock::decode(witness[2]).unwrap();
                 let output = XOnlyPublicKey::from_slice(&script.as_bytes()[2..]).unwrap();
@@ -455,8 +456,8 @@ mod tests {
             }
             let paid = tx.output.iter().filter(|output| !output.script_pubkey.is_op_return());
             let wanted = plan.outputs.iter().filter_map(|output| match output {
-                Output::Pay { value, script } => Some((*value, &keys.lock(*script).script_pubkey)),
-                Output::Data { .. } => None,
+                PlannedOutput::Pay { value, script } => Some((*value, &keys.lock(*script).script_pubkey)),
+                PlannedOutput::Data { .. } => None,
             });
             let paid = paid.map(|output| (output.value.to_sat(), output.script_pubkey.to_bytes()));
             prop_assert!(paid.eq(wanted.map(|(value, script)| (value, script.clone()))));
@@ -468,16 +469,16 @@ mod tests {
             let keys = if signed { &*SIGNED } else { &*UNSIGNED };
             let (_, bytes) = written(keys, &plan);
             let tx: Transaction = deserialize(&bytes[3..]).unwrap();
-            let mut room = cost::Room::new(4_000_000);
+            let mut room = cost::BlockRoom::new(4_000_000);
             let all = room.weight;
             let data = plan.outputs.iter().find_map(|output| match output {
-                Output::Data { len, .. } => Some(*len),
-                Output::Pay { .. } => None,
+                PlannedOutput::Data { len, .. } => Some(*len),
+                PlannedOutput::Pay { .. } => None,
             });
-            let wanted = Wanted { inputs: tx.input.len(), payments: tx.output.len(), data };
+            let wanted = WantedTx { inputs: tx.input.len(), payments: tx.output.len(), data };
             room.take(cost::of_transaction(&wanted)).unwrap();
             for output in &plan.outputs {
-                if let Output::Pay { script, .. } = output {
+                if let PlannedOutput::Pay { script, .. } = output {
                     room.take(cost::of_payment(keys, *script)).unwrap();
                 }
             }

@@ -1,4 +1,4 @@
-//! [`Relay`]: a line between a peer and what connects to it, as good or bad as is wanted.
+//! [`LineRelay`]: a line between a peer and what connects to it, as good or bad as is wanted.
 //!
 //! A TCP relay in this process: it takes connections, makes one to the peer for each, and passes
 //! bytes on at a rate, after a time under way, with stops where a segment would have been lost. It
@@ -35,7 +35,7 @@ const CATCH_UP: Duration = Duration::from_millis(50);
 
 /// What a line is like, such as `20mbit,50ms,1%`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Line {
+pub struct PeerLine {
     /// Bits a second in each direction, of all connections together; as many as go if none.
     pub bits_per_second: Option<u64>,
     /// How long a byte is under way, in each direction.
@@ -44,7 +44,7 @@ pub struct Line {
     pub lost_per_million: u64,
 }
 
-impl Line {
+impl PeerLine {
     /// How long so many bytes take to be put on the line.
     fn span(&self, bytes: usize) -> Duration {
         let seconds = |rate: u64| bytes as f64 * 8.0 / rate as f64;
@@ -52,7 +52,7 @@ impl Line {
     }
 }
 
-impl FromStr for Line {
+impl FromStr for PeerLine {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -75,7 +75,7 @@ impl FromStr for Line {
     }
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for PeerLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
         parts.extend(self.bits_per_second.map(|rate| format!("{}mbit", rate as f64 / 1e6)));
@@ -88,7 +88,7 @@ impl fmt::Display for Line {
 /// What becomes of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum State {
+pub enum LineState {
     /// They are passed on.
     Open,
     /// They wait, and neither side is told.
@@ -99,15 +99,15 @@ pub enum State {
 
 /// A line to a peer. Dropping it closes all connections.
 #[derive(Debug)]
-pub struct Relay {
+pub struct LineRelay {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<LineShared>,
     acceptor: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    line: Line,
+struct LineShared {
+    line: PeerLine,
     peer: SocketAddr,
     state: AtomicU8,
     /// Bytes that came out at the side of those that connect.
@@ -115,29 +115,30 @@ struct Shared {
     over: AtomicU8,
     streams: Mutex<Vec<TcpStream>>,
     /// From the peer, and to it.
-    wires: [Mutex<Wire>; 2],
+    wires: [Mutex<LineWire>; 2],
 }
 
 /// One direction of the line, which all connections share.
 #[derive(Debug)]
-struct Wire {
+struct LineWire {
     free_at: Instant,
     rng: Rng,
 }
 
-impl Relay {
+impl LineRelay {
     /// A line to `peer`, on a port of its own on 127.0.0.1. The seed decides which segments are lost.
     ///
     /// # Errors
     /// When the system gives no port.
-    pub fn start(peer: SocketAddr, line: Line, seed: u64) -> io::Result<Self> {
+    pub fn start(peer: SocketAddr, line: PeerLine, seed: u64) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
-        let wire = |place| Mutex::new(Wire { free_at: Instant::now(), rng: Rng::at(seed, place) });
-        let shared = Arc::new(Shared {
+        let wire =
+            |place| Mutex::new(LineWire { free_at: Instant::now(), rng: Rng::at(seed, place) });
+        let shared = Arc::new(LineShared {
             line,
             peer,
-            state: AtomicU8::new(State::Open as u8),
+            state: AtomicU8::new(LineState::Open as u8),
             passed_bytes: AtomicU64::new(0),
             over: AtomicU8::new(0),
             streams: Mutex::default(),
@@ -161,18 +162,18 @@ impl Relay {
     }
 
     /// Makes the line good or bad.
-    pub fn set(&self, state: State) {
+    pub fn set(&self, state: LineState) {
         self.shared.state.store(state as u8, Ordering::SeqCst);
-        if state == State::Cut {
+        if state == LineState::Cut {
             self.shared.close();
         }
     }
 }
 
-impl Drop for Relay {
+impl Drop for LineRelay {
     fn drop(&mut self) {
         self.shared.over.store(1, Ordering::SeqCst);
-        self.set(State::Cut);
+        self.set(LineState::Cut);
         // Wakes the acceptor; should that fail, it is not waited for.
         if TcpStream::connect(self.address).is_ok()
             && let Some(acceptor) = self.acceptor.take()
@@ -182,8 +183,8 @@ impl Drop for Relay {
     }
 }
 
-impl Shared {
-    fn is(&self, state: State) -> bool {
+impl LineShared {
+    fn is(&self, state: LineState) -> bool {
         self.state.load(Ordering::SeqCst) == state as u8
     }
 
@@ -199,7 +200,7 @@ impl Shared {
     }
 
     /// Puts bytes on the line: when the next may follow, and when they come out.
-    fn carry(&self, wire: &Mutex<Wire>, bytes: usize) -> (Instant, Instant) {
+    fn carry(&self, wire: &Mutex<LineWire>, bytes: usize) -> (Instant, Instant) {
         let mut wire = wire.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         let free_at = wire.free_at.max(now.checked_sub(CATCH_UP).unwrap_or(now));
@@ -211,13 +212,13 @@ impl Shared {
     }
 }
 
-fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+fn accept(listener: &TcpListener, shared: &Arc<LineShared>) {
     for near in listener.incoming() {
         if shared.over.load(Ordering::SeqCst) != 0 {
             return;
         }
         let Ok(near) = near else { continue };
-        if !shared.is(State::Cut) {
+        if !shared.is(LineState::Cut) {
             // A peer that connects sees a closed connection if the peer is not there.
             let _ = join(near, shared);
         }
@@ -225,7 +226,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 }
 
 /// Connects both sides.
-fn join(near: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
+fn join(near: TcpStream, shared: &Arc<LineShared>) -> io::Result<()> {
     let far = TcpStream::connect(shared.peer)?;
     for stream in [&near, &far] {
         stream.set_nodelay(true)?;
@@ -233,7 +234,7 @@ fn join(near: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
         stream.set_write_timeout(Some(LOOK_EVERY))?;
     }
     shared.streams().extend([near.try_clone()?, far.try_clone()?]);
-    if shared.is(State::Cut) {
+    if shared.is(LineState::Cut) {
         shared.close();
     }
     let (near_out, far_out) = (near.try_clone()?, far.try_clone()?);
@@ -243,7 +244,7 @@ fn join(near: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
 }
 
 /// Starts the threads that pass bytes in one direction.
-fn pass_on(mut from: TcpStream, to: TcpStream, shared: &Arc<Shared>, direction: usize) {
+fn pass_on(mut from: TcpStream, to: TcpStream, shared: &Arc<LineShared>, direction: usize) {
     let (sender, receiver) = sync_channel(PIECES_MAX);
     let (taking, giving) = (Arc::clone(shared), Arc::clone(shared));
     thread::spawn(move || take(&mut from, &taking, direction, &sender));
@@ -253,12 +254,12 @@ fn pass_on(mut from: TcpStream, to: TcpStream, shared: &Arc<Shared>, direction: 
 /// Takes bytes as fast as the line can carry them.
 fn take(
     from: &mut TcpStream,
-    shared: &Shared,
+    shared: &LineShared,
     direction: usize,
     sender: &SyncSender<(Instant, Vec<u8>)>,
 ) {
     let mut piece = vec![0; PIECE_BYTES];
-    while !shared.is(State::Cut) {
+    while !shared.is(LineState::Cut) {
         let count = match from.read(&mut piece) {
             Ok(0) => return,
             Ok(count) => count,
@@ -276,7 +277,7 @@ fn take(
 /// Gives bytes when they are due.
 fn give(
     mut to: TcpStream,
-    shared: &Shared,
+    shared: &LineShared,
     direction: usize,
     receiver: &Receiver<(Instant, Vec<u8>)>,
 ) {
@@ -284,10 +285,10 @@ fn give(
         sleep(due.saturating_duration_since(Instant::now()));
         let mut left = &piece[..];
         while !left.is_empty() {
-            if shared.is(State::Cut) {
+            if shared.is(LineState::Cut) {
                 return;
             }
-            if shared.is(State::Stalled) {
+            if shared.is(LineState::Stalled) {
                 sleep(LOOK_EVERY);
                 continue;
             }

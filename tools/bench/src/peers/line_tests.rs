@@ -5,7 +5,7 @@ use super::*;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A line whose far end sends back what it gets, and a connection through it.
-fn echo(line: &str) -> (Relay, TcpStream) {
+fn echo(line: &str) -> (LineRelay, TcpStream) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let peer = listener.local_addr().unwrap();
     thread::spawn(move || {
@@ -17,7 +17,7 @@ fn echo(line: &str) -> (Relay, TcpStream) {
             });
         }
     });
-    let relay = Relay::start(peer, line.parse().unwrap(), 1).unwrap();
+    let relay = LineRelay::start(peer, line.parse().unwrap(), 1).unwrap();
     let stream = TcpStream::connect(relay.address()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     (relay, stream)
@@ -72,23 +72,23 @@ fn nothing_is_faster_than_the_line() {
 fn a_stalled_line_says_nothing_and_a_cut_one_is_closed() {
     let (relay, stream) = echo("0ms");
     there_and_back(&stream, 1_000);
-    relay.set(State::Stalled);
+    relay.set(LineState::Stalled);
     (&stream).write_all(&[1; 10]).unwrap();
     stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     let mut back = [0; 10];
     let nothing = (&stream).read(&mut back).unwrap_err();
     assert!(waits(&nothing), "{nothing}");
-    relay.set(State::Open);
+    relay.set(LineState::Open);
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     (&stream).read_exact(&mut back).unwrap();
     assert_eq!(back, [1; 10]);
 
-    relay.set(State::Cut);
+    relay.set(LineState::Cut);
     assert!(matches!((&stream).read(&mut back), Ok(0) | Err(_)));
     let refused = TcpStream::connect(relay.address()).unwrap();
     refused.set_read_timeout(Some(PATIENCE)).unwrap();
     assert!(matches!((&refused).read(&mut back), Ok(0) | Err(_)));
-    relay.set(State::Open);
+    relay.set(LineState::Open);
     let again = TcpStream::connect(relay.address()).unwrap();
     again.set_read_timeout(Some(PATIENCE)).unwrap();
     there_and_back(&again, 1_000);
@@ -96,13 +96,13 @@ fn a_stalled_line_says_nothing_and_a_cut_one_is_closed() {
 
 #[test]
 fn a_line_is_told_in_words() {
-    let line: Line = "20mbit,50ms,1%".parse().unwrap();
+    let line: PeerLine = "20mbit,50ms,1%".parse().unwrap();
     assert_eq!(line.bits_per_second, Some(20_000_000));
     assert_eq!((line.latency, line.lost_per_million), (Duration::from_millis(50), 10_000));
     assert_eq!(line.to_string(), "20mbit,50ms,1%");
-    assert_eq!("500kbit".parse::<Line>().unwrap().to_string(), "0.5mbit,0ms,0%");
+    assert_eq!("500kbit".parse::<PeerLine>().unwrap().to_string(), "0.5mbit,0ms,0%");
     for wrong in ["", "20", "mbit", "0mbit", "50ms,,", "99%", "-1ms", "20mbit 50ms", "20000ms"] {
-        let error = wrong.parse::<Line>().unwrap_err();
+        let error = wrong.parse::<PeerLine>().unwrap_err();
         assert!(error.contains("a rate (20mbit)"), "{wrong}: {error}");
     }
 }

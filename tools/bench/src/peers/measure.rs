@@ -1,39 +1,37 @@
 //! [`measure`]: nodes started, and each program's turn, round after round.
 
-use super::line::{Line, Relay, State};
-use super::reader::Told;
-use super::{Found, Measured, VERSION, Who};
-use crate::machine::Machine;
+use super::line::{LineRelay, LineState, PeerLine};
+use super::reader::BlocksReceived;
+use super::{BlockGetter, PeersMeasured, PeersRecord, VERSION};
+use crate::error::{AtPath, BenchError};
+use crate::machine::BenchMachine;
 use crate::process;
-use crate::run::chain::{Chain, read_json};
-use crate::run::error::{At, RunError};
+use crate::run::chain::{BenchChain, read_json};
 use crate::run::matrix::CHAINSTATE;
-use crate::run::node::{Folder, Served};
-use crate::run::own::Apus;
+use crate::run::node::{BenchNodeFolder, ServedNode};
+use crate::run::own::ApusRunner;
 use crate::run::{OneRun, SetResult};
-use crate::stats::Spread;
+use crate::table::MeasuredSpread;
 use std::collections::BTreeMap;
-use std::fmt;
-use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::thread;
 use std::time::Duration;
+use std::{fs, thread};
 
 /// Longer than any run should take.
 const LIMIT: Duration = Duration::from_secs(6 * 3600);
 
 /// What to do.
-pub struct Plan<'a> {
+pub struct PeersPlan<'a> {
     /// The program that is measured: usually the one that runs.
     pub program: &'a Path,
     /// The nodes' program.
     pub bitcoind: &'a Path,
     /// On what.
-    pub chain: Chain,
+    pub chain: BenchChain,
     /// How many nodes.
     pub peers: usize,
     /// Whether in the encrypted transport.
@@ -45,7 +43,7 @@ pub struct Plan<'a> {
     /// Whether Bitcoin Core has turns too.
     pub against: bool,
     /// What each peer's line is like; none to connect directly.
-    pub line: Option<Line>,
+    pub line: Option<PeerLine>,
     /// When the first peer's line stalls in those runs of Apus that are about it, if there are any.
     pub stall_after: Option<Duration>,
     /// A folder for everything that is made on the way. What the nodes need of the chain stays in it.
@@ -55,65 +53,30 @@ pub struct Plan<'a> {
     pub reader: &'a dyn Fn(&[SocketAddr], &Path) -> Command,
 }
 
-/// What is being done.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Event {
-    /// A node reads the chain for the first time.
-    Preparing,
-    /// Nodes are started.
-    Starting(usize),
-    /// A run ended.
-    Ran {
-        /// From 1.
-        round: u32,
-        /// How many there are.
-        of: u32,
-        /// The program's that ran.
-        who: Who,
-        /// How long it took.
-        wall_seconds: f64,
-    },
-    /// A node goes through its set.
-    Asking,
-}
-
-impl fmt::Display for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Preparing => f.write_str("bitcoind indexes the blocks"),
-            Self::Starting(count) => write!(f, "{count} nodes are started"),
-            Self::Ran { round, of, who, wall_seconds } => {
-                write!(f, "round {round} of {of}: {who}: {wall_seconds:.3} s")
-            }
-            Self::Asking => f.write_str("bitcoind goes through its set"),
-        }
-    }
-}
-
 /// Does it all. Results that differ are an error.
 pub fn measure(
-    plan: &Plan<'_>,
+    plan: &PeersPlan<'_>,
     interrupt: &AtomicBool,
-    each: &mut dyn FnMut(Event),
-) -> Result<Found, RunError> {
+    each: &mut dyn FnMut(String),
+) -> Result<PeersRecord, BenchError> {
     // Asked before anything here makes a load of its own.
-    let machine = Machine::here();
-    each(Event::Preparing);
-    let prepared = Folder::prepare(plan.bitcoind, &plan.chain, plan.scratch, interrupt)?;
-    each(Event::Asking);
+    let machine = BenchMachine::here();
+    each("bitcoind indexes the blocks".to_owned());
+    let prepared = BenchNodeFolder::prepare(plan.bitcoind, &plan.chain, plan.scratch, interrupt)?;
+    each("bitcoind goes through its set".to_owned());
     let set = prepared.set(interrupt)?;
-    each(Event::Starting(plan.peers));
-    let nodes = Nodes::start(plan, &prepared, interrupt)?;
-    let downloading = Folder::of_its_own(plan.bitcoind, &plan.chain, plan.scratch)?;
-    let mut turns = vec![Who::Reader, Who::Apus];
-    turns.extend(plan.stall_after.map(|_| Who::ApusStalled));
-    turns.extend(plan.against.then_some(Who::Bitcoind));
-    let mut runs: BTreeMap<Who, Vec<OneRun>> = BTreeMap::new();
+    each(format!("{} nodes are started", plan.peers));
+    let nodes = PeerNodes::start(plan, &prepared, interrupt)?;
+    let downloading = BenchNodeFolder::of_its_own(plan.bitcoind, &plan.chain, plan.scratch)?;
+    let mut turns = vec![BlockGetter::Reader, BlockGetter::Apus];
+    turns.extend(plan.stall_after.map(|_| BlockGetter::ApusStalled));
+    turns.extend(plan.against.then_some(BlockGetter::Bitcoind));
+    let mut runs: BTreeMap<BlockGetter, Vec<OneRun>> = BTreeMap::new();
     for round in 1..=plan.rounds {
         for &who in &turns {
             let run = turn(plan, &nodes, &downloading, &set, who, round, interrupt)?;
-            let wall_seconds = run.wall_seconds;
-            each(Event::Ran { round, of: plan.rounds, who, wall_seconds });
+            let (of, wall_seconds) = (plan.rounds, run.wall_seconds);
+            each(format!("round {round} of {of}: {who}: {wall_seconds:.3} s"));
             runs.entry(who).or_default().push(run);
         }
         // The order changes, so that no program always has the same predecessor.
@@ -121,13 +84,13 @@ pub fn measure(
     }
     drop(nodes);
     if plan.against {
-        each(Event::Asking);
+        each("bitcoind goes through its set".to_owned());
         different("bitcoind's own set from peers", &set.differences(&downloading.set(interrupt)?))?;
         downloading.remove()?;
     }
     let manifest = plan.chain.manifest.as_ref();
     let bytes = manifest.map_or(0, |manifest| manifest.bytes);
-    Ok(Found {
+    Ok(PeersRecord {
         version: VERSION,
         machine,
         bitcoind: prepared.version().to_owned(),
@@ -148,21 +111,25 @@ pub fn measure(
 }
 
 /// Nodes that hand out the chain, each at the end of its line.
-struct Nodes {
+struct PeerNodes {
     // In this order: lines go before the nodes behind them.
-    relays: Vec<Relay>,
-    served: Vec<Served>,
+    relays: Vec<LineRelay>,
+    served: Vec<ServedNode>,
 }
 
-impl Nodes {
-    fn start(plan: &Plan<'_>, prepared: &Folder, interrupt: &AtomicBool) -> Result<Self, RunError> {
+impl PeerNodes {
+    fn start(
+        plan: &PeersPlan<'_>,
+        prepared: &BenchNodeFolder,
+        interrupt: &AtomicBool,
+    ) -> Result<Self, BenchError> {
         let mut nodes = Self { relays: Vec::new(), served: Vec::new() };
-        let line = plan.line.or(plan.stall_after.map(|_| Line::default()));
+        let line = plan.line.or(plan.stall_after.map(|_| PeerLine::default()));
         for index in 0..plan.peers {
             let copy = plan.scratch.join(format!("peer-{index}"));
             let node = prepared.serve(&copy, plan.v2transport, interrupt)?;
             if let Some(line) = line {
-                nodes.relays.push(Relay::start(node.address, line, index as u64).at(&copy)?);
+                nodes.relays.push(LineRelay::start(node.address, line, index as u64).at(&copy)?);
             }
             nodes.served.push(node);
         }
@@ -173,16 +140,16 @@ impl Nodes {
         if self.relays.is_empty() {
             return self.served.iter().map(|node| node.address).collect();
         }
-        self.relays.iter().map(Relay::address).collect()
+        self.relays.iter().map(LineRelay::address).collect()
     }
 
     /// A node that is gone would make a measurement one of fewer.
-    fn expect_all(&self) -> Result<(), RunError> {
+    fn expect_all(&self) -> Result<(), BenchError> {
         match self.served.iter().find(|node| node.has_ended()) {
-            Some(node) => Err(RunError::Rpc {
-                method: "blocks".to_owned(),
-                message: format!("the node at {} has ended on the way", node.address),
-            }),
+            Some(node) => {
+                let message = format!("the node at {} has ended on the way", node.address);
+                Err(BenchError::rpc("blocks", message))
+            }
             None => Ok(()),
         }
     }
@@ -191,14 +158,14 @@ impl Nodes {
     fn stalling<T>(
         &self,
         after: Duration,
-        does: impl FnOnce() -> Result<T, RunError>,
-    ) -> Result<T, RunError> {
+        does: impl FnOnce() -> Result<T, BenchError>,
+    ) -> Result<T, BenchError> {
         let (over, waits) = channel::<()>();
         let (done, stalled) = thread::scope(|scope| {
             let staller = scope.spawn(move || {
                 let late = waits.recv_timeout(after) == Err(RecvTimeoutError::Timeout);
                 if late && let Some(relay) = self.relays.first() {
-                    relay.set(State::Stalled);
+                    relay.set(LineState::Stalled);
                 }
                 late
             });
@@ -207,14 +174,14 @@ impl Nodes {
             (done, staller.join().expect("it only waits"))
         });
         if let Some(relay) = self.relays.first() {
-            relay.set(State::Cut);
-            relay.set(State::Open);
+            relay.set(LineState::Cut);
+            relay.set(LineState::Open);
         }
         let done = done?;
         if stalled {
             return Ok(done);
         }
-        Err(RunError::Usage(format!(
+        Err(BenchError::usage(format!(
             "a run was over before a line stalled after {} s: let it stall sooner, or make a longer \
              chain",
             after.as_secs_f64()
@@ -224,109 +191,101 @@ impl Nodes {
 
 /// One run of one of them, and what it came to held against what must be.
 fn turn(
-    plan: &Plan<'_>,
-    nodes: &Nodes,
-    downloading: &Folder,
+    plan: &PeersPlan<'_>,
+    nodes: &PeerNodes,
+    downloading: &BenchNodeFolder,
     set: &SetResult,
-    who: Who,
+    who: BlockGetter,
     round: u32,
     interrupt: &AtomicBool,
-) -> Result<OneRun, RunError> {
+) -> Result<OneRun, BenchError> {
     let peers = nodes.addresses();
     let run = match who {
-        Who::Reader => read(plan, &peers, set, round, interrupt)?,
-        Who::Apus => apus(plan, &peers, set, round, interrupt)?,
-        Who::ApusStalled => nodes.stalling(plan.stall_after.unwrap_or_default(), || {
+        BlockGetter::Reader => read(plan, &peers, set, round, interrupt)?,
+        BlockGetter::Apus => apus(plan, &peers, set, round, interrupt)?,
+        BlockGetter::ApusStalled => nodes.stalling(plan.stall_after.unwrap_or_default(), || {
             apus(plan, &peers, set, round, interrupt)
         })?,
-        Who::Bitcoind => {
+        BlockGetter::Bitcoind => {
             let dbcache = plan.dbcache_mib;
             let usage = downloading.download(&peers, plan.v2transport, dbcache, interrupt)?;
-            one_run(round, usage)
+            OneRun::of(round, usage)
         }
     };
     nodes.expect_all()?;
     Ok(run)
 }
 
-fn one_run(round: u32, usage: process::Usage) -> OneRun {
-    let process::Usage { wall_seconds, cpu_seconds, rss_peak_bytes } = usage;
-    OneRun {
-        round,
-        wall_seconds,
-        cpu_seconds,
-        rss_peak_bytes,
-        phases: Vec::new(),
-        connect_seconds: None,
-        side_by_side_seconds: None,
-    }
-}
-
 fn read(
-    plan: &Plan<'_>,
+    plan: &PeersPlan<'_>,
     peers: &[SocketAddr],
     set: &SetResult,
     round: u32,
     interrupt: &AtomicBool,
-) -> Result<OneRun, RunError> {
+) -> Result<OneRun, BenchError> {
     let path = plan.scratch.join("reader.json");
     if path.exists() {
         fs::remove_file(&path).at(&path)?;
     }
     let mut command = (plan.reader)(peers, &path);
     let usage = process::run(&mut command, LIMIT, interrupt)?;
-    let told: Told = read_json(&path)?;
+    let told: BlocksReceived = read_json(&path)?;
     let bytes = plan.chain.manifest.as_ref().map_or(told.bytes, |manifest| manifest.bytes);
-    let wanted = Told { blocks: set.stop_height.into(), bytes };
+    let wanted = BlocksReceived { blocks: set.stop_height.into(), bytes };
     let mut wrong = Vec::new();
     if told != wanted {
-        let of = |it: &Told| format!("{} blocks of {} bytes", it.blocks, it.bytes);
+        let of = |it: &BlocksReceived| format!("{} blocks of {} bytes", it.blocks, it.bytes);
         wrong.push(format!("{} and {}", of(&wanted), of(&told)));
     }
     different("the reader", &wrong)?;
-    Ok(one_run(round, usage))
+    Ok(OneRun::of(round, usage))
 }
 
 fn apus(
-    plan: &Plan<'_>,
+    plan: &PeersPlan<'_>,
     peers: &[SocketAddr],
     set: &SetResult,
     round: u32,
     interrupt: &AtomicBool,
-) -> Result<OneRun, RunError> {
-    let apus = Apus::new(plan.program, plan.scratch);
+) -> Result<OneRun, BenchError> {
+    let apus = ApusRunner::new(plan.program, plan.scratch);
     let arguments = apus.download_arguments(&plan.chain, peers, plan.v2transport, plan.dbcache_mib);
     let (run, report) = apus.run(&arguments, None, round, interrupt)?;
     different("apus", &set.differences(&report.set))?;
     Ok(run)
 }
 
-fn different(who: &str, what: &[String]) -> Result<(), RunError> {
+fn different(who: &str, what: &[String]) -> Result<(), BenchError> {
     if what.is_empty() {
         return Ok(());
     }
-    Err(RunError::Different(format!(
+    Err(BenchError::different(format!(
         "the prepared node and {who} do not agree: {}: one of them is wrong, so no time counts",
         what.join(", ")
     )))
 }
 
 /// Numbers that follow from the runs.
-fn measured(plan: &Plan<'_>, runs: &BTreeMap<Who, Vec<OneRun>>, bytes: u64) -> Vec<Measured> {
+fn measured(
+    plan: &PeersPlan<'_>,
+    runs: &BTreeMap<BlockGetter, Vec<OneRun>>,
+    bytes: u64,
+) -> Vec<PeersMeasured> {
     let lines = plan.line.and_then(|line| line.bits_per_second).map(|bits| {
         let peers = plan.peers as f64;
         bits as f64 / 8.0 * peers
     });
     let ratios = |who: &[OneRun], other: &[OneRun]| {
         let pairs = who.iter().zip(other);
-        Spread::of(&pairs.map(|(a, b)| a.wall_seconds / b.wall_seconds).collect::<Vec<_>>())
+        MeasuredSpread::of(&pairs.map(|(a, b)| a.wall_seconds / b.wall_seconds).collect::<Vec<_>>())
     };
-    let one = |(&who, own): (&Who, &Vec<OneRun>)| {
-        let spread = |of: fn(&OneRun) -> f64| Spread::of(&own.iter().map(of).collect::<Vec<_>>());
+    let one = |(&who, own): (&BlockGetter, &Vec<OneRun>)| {
+        let spread =
+            |of: fn(&OneRun) -> f64| MeasuredSpread::of(&own.iter().map(of).collect::<Vec<_>>());
         let wall_seconds = spread(|run| run.wall_seconds)?;
         let bytes_per_second = bytes as f64 / wall_seconds.median;
         let others = runs.iter().filter(|(other, _)| **other != who);
-        Some(Measured {
+        Some(PeersMeasured {
             who,
             runs: own.clone(),
             wall_seconds,

@@ -5,6 +5,7 @@
 //! checksum of a block is looked at; in the encrypted transport messages are decrypted, as their
 //! lengths are not known otherwise. Nothing is checked: it shows how fast peers and sockets are.
 
+use crate::error::{BenchError, ErrorKind};
 use apus_chain::{BlockHash, HEADER_SIZE, Network, Params};
 use apus_hash::sha256d;
 use apus_p2p::addresses::NodeAddress;
@@ -12,10 +13,10 @@ use apus_p2p::message::{
     CommandName, Inventory, Message, PAYLOAD_BYTES_MAX, PROTOCOL_VERSION, Services, VersionMessage,
     decode, encode,
 };
-use apus_p2p::transport::{Connection, Dial, PeerError, TransportChoice, connect};
-use apus_sync::ErrorKind;
+use apus_p2p::transport::{Connection, Dial, TransportChoice, connect};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
+use std::fmt::Display;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Mutex, PoisonError};
@@ -39,102 +40,75 @@ const PIECE_BYTES: usize = 256 << 10;
 
 /// What came.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Told {
+pub struct BlocksReceived {
     /// Blocks.
     pub blocks: u64,
     /// Their bytes.
     pub bytes: u64,
 }
 
-/// Why not everything could be read.
-#[derive(Debug, thiserror::Error)]
-pub enum ReaderError {
-    /// The system, or a peer that hung up.
-    #[error("{address}: {source}")]
-    Io {
-        /// The peer.
-        address: SocketAddr,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// The encrypted transport failed.
-    #[error("{address}: {source}")]
-    Peer {
-        /// The peer.
-        address: SocketAddr,
-        /// Why.
-        source: Box<PeerError>,
-    },
-    /// There are no peers to read from.
-    #[error("no peer is named: name at least one")]
-    NoPeers,
-}
-
-impl ReaderError {
-    /// What it means.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::NoPeers => ErrorKind::Usage,
-            Self::Io { .. } | Self::Peer { .. } => ErrorKind::Io,
-        }
-    }
-}
-
 /// Reads all blocks above the genesis block that the first peer knows of, from all of them.
 ///
 /// # Errors
 /// As soon as one peer fails: its blocks are asked of no other.
-pub fn read(peers: &[SocketAddr], network: Network, v2: bool) -> Result<Told, ReaderError> {
+pub fn read(
+    peers: &[SocketAddr],
+    network: Network,
+    v2: bool,
+) -> Result<BlocksReceived, BenchError> {
     let mut links = peers
         .iter()
-        .map(|&address| Link::open(address, network, v2))
+        .map(|&address| ReaderLink::open(address, network, v2))
         .collect::<Result<Vec<_>, _>>()?;
-    let first = links.first_mut().ok_or(ReaderError::NoPeers)?;
+    let first =
+        links.first_mut().ok_or(BenchError::usage("no peer is named: name at least one"))?;
     let genesis = sha256d(&Params::of(network).genesis_block()[..HEADER_SIZE]);
     let queue = Mutex::new(VecDeque::from(first.headers(BlockHash(genesis))?));
     thread::scope(|scope| {
         let readers: Vec<_> =
             links.into_iter().map(|link| scope.spawn(|| link.blocks(&queue))).collect();
-        readers.into_iter().try_fold(Told::default(), |all, reader| {
+        readers.into_iter().try_fold(BlocksReceived::default(), |all, reader| {
             let one = reader.join().expect("a reader does not panic")?;
-            Ok(Told { blocks: all.blocks + one.blocks, bytes: all.bytes + one.bytes })
+            Ok(BlocksReceived { blocks: all.blocks + one.blocks, bytes: all.bytes + one.bytes })
         })
     })
 }
 
 /// A connection that hands out as little as is needed.
-struct Link {
+struct ReaderLink {
     address: SocketAddr,
-    wire: Wire,
+    wire: ReaderWire,
 }
 
-enum Wire {
+enum ReaderWire {
     Plain { stream: TcpStream, magic: [u8; 4], piece: Vec<u8> },
     Encrypted(Box<Connection>),
 }
 
 /// Something that came.
-enum Came {
+enum ReaderEvent {
     Block(u64),
     Other(Message),
 }
 
-impl Link {
-    fn open(address: SocketAddr, network: Network, v2: bool) -> Result<Self, ReaderError> {
+impl ReaderLink {
+    fn open(address: SocketAddr, network: Network, v2: bool) -> Result<Self, BenchError> {
         if v2 {
             let dial = Dial { transport: TransportChoice::V2, ..Dial::new(network, 1) };
             let connection = connect(&NodeAddress::from(address), &dial)
                 .and_then(|mut it| it.reader.set_tick(SILENCE_MAX).map(|()| it))
-                .map_err(|error| ReaderError::Peer { address, source: error.into() })?;
-            return Ok(Self { address, wire: Wire::Encrypted(connection.into()) });
+                .map_err(|error| failed(address, error))?;
+            return Ok(Self { address, wire: ReaderWire::Encrypted(connection.into()) });
         }
-        let failed = |source| ReaderError::Io { address, source };
+        let failed = |error| failed(address, error);
         let stream = TcpStream::connect(address).map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
         stream.set_read_timeout(Some(SILENCE_MAX)).map_err(failed)?;
         let magic = network.magic();
-        let mut link =
-            Self { address, wire: Wire::Plain { stream, magic, piece: vec![0; PIECE_BYTES] } };
+        let mut link = Self {
+            address,
+            wire: ReaderWire::Plain { stream, magic, piece: vec![0; PIECE_BYTES] },
+        };
         link.say(&Message::Version(VersionMessage {
             protocol: PROTOCOL_VERSION,
             services: Services::default(),
@@ -146,17 +120,17 @@ impl Link {
         }))?;
         loop {
             match link.next()? {
-                Came::Other(Message::Version(_)) => link.say(&Message::Verack)?,
-                Came::Other(Message::Verack) => return Ok(link),
+                ReaderEvent::Other(Message::Version(_)) => link.say(&Message::Verack)?,
+                ReaderEvent::Other(Message::Verack) => return Ok(link),
                 _ => {}
             }
         }
     }
 
-    fn say(&mut self, message: &Message) -> Result<(), ReaderError> {
+    fn say(&mut self, message: &Message) -> Result<(), BenchError> {
         let address = self.address;
         match &mut self.wire {
-            Wire::Plain { stream, magic, .. } => {
+            ReaderWire::Plain { stream, magic, .. } => {
                 let (command, payload) = encode(message, false);
                 let mut bytes = Vec::with_capacity(V1_HEADER_BYTES + payload.len());
                 bytes.extend(*magic);
@@ -164,38 +138,36 @@ impl Link {
                 bytes.extend((payload.len() as u32).to_le_bytes());
                 bytes.extend(&sha256d(&payload)[..4]);
                 bytes.extend(&payload[..]);
-                stream.write_all(&bytes).map_err(|source| ReaderError::Io { address, source })
+                stream.write_all(&bytes).map_err(|error| failed(address, error))
             }
-            Wire::Encrypted(connection) => connection
-                .writer
-                .write(message)
-                .map_err(|error| ReaderError::Peer { address, source: error.into() }),
+            ReaderWire::Encrypted(connection) => {
+                connection.writer.write(message).map_err(|error| failed(address, error))
+            }
         }
     }
 
-    fn next(&mut self) -> Result<Came, ReaderError> {
+    fn next(&mut self) -> Result<ReaderEvent, BenchError> {
         let address = self.address;
         match &mut self.wire {
-            Wire::Plain { stream, magic, piece } => next_plain(stream, *magic, piece)
-                .map_err(|source| ReaderError::Io { address, source }),
-            Wire::Encrypted(connection) => match connection.reader.read() {
-                Ok(Some(Message::Block(block))) => Ok(Came::Block(block.len() as u64)),
-                Ok(Some(message)) => Ok(Came::Other(message)),
-                Ok(None) => {
-                    Err(ReaderError::Io { address, source: io::ErrorKind::TimedOut.into() })
-                }
-                Err(error) => Err(ReaderError::Peer { address, source: error.into() }),
+            ReaderWire::Plain { stream, magic, piece } => {
+                next_plain(stream, *magic, piece).map_err(|error| failed(address, error))
+            }
+            ReaderWire::Encrypted(connection) => match connection.reader.read() {
+                Ok(Some(Message::Block(block))) => Ok(ReaderEvent::Block(block.len() as u64)),
+                Ok(Some(message)) => Ok(ReaderEvent::Other(message)),
+                Ok(None) => Err(failed(address, io::Error::from(io::ErrorKind::TimedOut))),
+                Err(error) => Err(failed(address, error)),
             },
         }
     }
 
     /// The hashes of all blocks after one.
-    fn headers(&mut self, after: BlockHash) -> Result<Vec<BlockHash>, ReaderError> {
+    fn headers(&mut self, after: BlockHash) -> Result<Vec<BlockHash>, BenchError> {
         let (mut hashes, mut last) = (Vec::new(), after);
         loop {
             self.say(&Message::GetHeaders { locator: vec![last], stop: BlockHash([0; 32]) })?;
             let headers = loop {
-                if let Came::Other(Message::Headers(headers)) = self.next()? {
+                if let ReaderEvent::Other(Message::Headers(headers)) = self.next()? {
                     break headers;
                 }
             };
@@ -208,8 +180,8 @@ impl Link {
     }
 
     /// Reads blocks until the queue is empty.
-    fn blocks(mut self, queue: &Mutex<VecDeque<BlockHash>>) -> Result<Told, ReaderError> {
-        let (mut told, mut under_way) = (Told::default(), 0);
+    fn blocks(mut self, queue: &Mutex<VecDeque<BlockHash>>) -> Result<BlocksReceived, BenchError> {
+        let (mut told, mut under_way) = (BlocksReceived::default(), 0);
         loop {
             if under_way <= UNDER_WAY_MIN {
                 let share = take_share(queue);
@@ -221,21 +193,25 @@ impl Link {
                 }
             }
             match self.next()? {
-                Came::Block(bytes) => {
+                ReaderEvent::Block(bytes) => {
                     told.blocks += 1;
                     told.bytes += bytes;
                     // More than was asked for is for the caller to notice.
                     under_way = under_way.saturating_sub(1);
                 }
-                Came::Other(Message::NotFound(_)) => {
-                    let source = io::Error::other("it has not all blocks that it told of");
-                    return Err(ReaderError::Io { address: self.address, source });
+                ReaderEvent::Other(Message::NotFound(_)) => {
+                    return Err(failed(self.address, "it has not all blocks that it announced"));
                 }
-                Came::Other(Message::Ping(number)) => self.say(&Message::Pong(number))?,
-                Came::Other(_) => {}
+                ReaderEvent::Other(Message::Ping(number)) => self.say(&Message::Pong(number))?,
+                ReaderEvent::Other(_) => {}
             }
         }
     }
+}
+
+/// A peer hung up, or its transport failed.
+fn failed(address: SocketAddr, error: impl Display) -> BenchError {
+    BenchError::new(ErrorKind::Io, format_args!("{address}: {error}"))
 }
 
 fn take_share(queue: &Mutex<VecDeque<BlockHash>>) -> Vec<Inventory> {
@@ -245,7 +221,7 @@ fn take_share(queue: &Mutex<VecDeque<BlockHash>>) -> Vec<Inventory> {
 }
 
 /// Reads a message; of a block the length alone is kept.
-fn next_plain(stream: &mut TcpStream, magic: [u8; 4], piece: &mut [u8]) -> io::Result<Came> {
+fn next_plain(stream: &mut TcpStream, magic: [u8; 4], piece: &mut [u8]) -> io::Result<ReaderEvent> {
     let broken = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
     let mut header = [0; V1_HEADER_BYTES];
     stream.read_exact(&mut header)?;
@@ -265,9 +241,9 @@ fn next_plain(stream: &mut TcpStream, magic: [u8; 4], piece: &mut [u8]) -> io::R
                 count => left -= count,
             }
         }
-        return Ok(Came::Block(length as u64));
+        return Ok(ReaderEvent::Block(length as u64));
     }
     let mut payload = vec![0; length];
     stream.read_exact(&mut payload)?;
-    decode(command, payload).map(Came::Other).map_err(|error| broken(error.to_string()))
+    decode(command, payload).map(ReaderEvent::Other).map_err(|error| broken(error.to_string()))
 }

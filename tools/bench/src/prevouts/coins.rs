@@ -1,9 +1,12 @@
 //! [`MadeUpCoins`]: coins that follow from their number, in a map, behind a time to wait.
 
-use apus_chain::{CoinRef, OutPoint, Txid};
-use apus_engine::utxo::{CoinBytes, CoinsView, StoreError};
+use crate::error::BenchError;
+use apus_chain::{BlockHash, CoinRef, KnownBlock, Network, OutPoint, Txid};
+use apus_engine::utxo::store::{DiskOptions, DiskStore, EachChange};
+use apus_engine::utxo::{Changes, CoinBytes, CoinsStore, CoinsView, Flush, StoreError};
 use apus_testkit::rng::Rng;
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -41,15 +44,98 @@ pub(crate) fn coin(number: u32) -> CoinBytes {
 }
 
 /// Another view, each of whose look-ups waits first. Several threads wait side by side.
-pub(super) struct Late {
+pub(super) struct LateView {
     pub(super) view: Arc<dyn CoinsView>,
     pub(super) latency: Duration,
 }
 
-impl CoinsView for Late {
+impl CoinsView for LateView {
     fn coin(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
         thread::sleep(self.latency);
         self.view.coin(outpoint)
+    }
+}
+
+// ---- the same coins in a real store ----
+//
+// A store is filled once and may be measured again. Each opening of a folder begins with the store's own
+// cache empty; what the system has in its page cache is the system's business, and a measurement
+// of a disk wants that emptied before.
+
+/// Coins that are filled in together: what bounds the memory that it takes to sort them.
+const TOGETHER: u32 = 2_000_000;
+
+/// A store that holds the coins with numbers below a count.
+pub struct StoredCoins(Arc<dyn CoinsStore>);
+
+impl StoredCoins {
+    /// The chain that the coins are said to be of.
+    pub const NETWORK: Network = Network::Regtest;
+
+    /// Opens the store in `folder` with so much memory for a cache, and fills it up to `count`
+    /// coins if it has fewer.
+    pub fn open(folder: &Path, count: u32, cache_bytes: u64) -> Result<Self, BenchError> {
+        let options = DiskOptions { cache_bytes, ..DiskOptions::default() };
+        let store = DiskStore::open(folder, Self::NETWORK, options)?;
+        if !fill(&store, &folder.display().to_string(), count)? {
+            return Ok(Self(Arc::new(store)));
+        }
+        store.settle()?;
+        drop(store);
+        Ok(Self(Arc::new(DiskStore::open(folder, Self::NETWORK, options)?)))
+    }
+
+    /// Takes a store that is open, which errors call `place`, and fills it up to `count` coins if it has fewer.
+    pub fn within(store: Arc<dyn CoinsStore>, place: &str, count: u32) -> Result<Self, BenchError> {
+        fill(&*store, place, count)?;
+        Ok(Self(store))
+    }
+}
+
+/// Whether anything was missing.
+fn fill(store: &dyn CoinsStore, place: &str, count: u32) -> Result<bool, BenchError> {
+    let tip = store.tip()?;
+    // Made-up coins are at no block. Those of a run are not to be mixed with them.
+    if tip.is_some_and(|tip| tip.hash != BlockHash::ZERO) {
+        return Err(BenchError::usage(format_args!(
+            "{place} holds the coins of a run: name a folder, or a store, of its own"
+        )));
+    }
+    // The height says how many coins there are.
+    let mut have = tip.map_or(0, |tip| tip.height);
+    let missing = have < count;
+    while have < count {
+        let end = count.min(have.saturating_add(TOGETHER));
+        let mut numbers: Vec<(OutPoint, u32)> =
+            (have..end).map(|number| (outpoint(number), number)).collect();
+        numbers.sort_unstable();
+        let tip = KnownBlock { height: end, hash: BlockHash::ZERO };
+        store.write(&Flush { tip, changes: &CoinsByOutpoint(numbers), undo: &[], undo_from: 0 })?;
+        have = end;
+    }
+    Ok(missing)
+}
+
+impl CoinsView for StoredCoins {
+    fn coin(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
+        self.0.get(outpoint)
+    }
+
+    fn coins(&self, wanted: &[OutPoint]) -> Result<Vec<Option<CoinBytes>>, StoreError> {
+        self.0.get_many(wanted)
+    }
+
+    fn at_once(&self) -> usize {
+        self.0.at_once()
+    }
+}
+
+/// Numbers in the order of their outpoints.
+struct CoinsByOutpoint(Vec<(OutPoint, u32)>);
+
+impl Changes for CoinsByOutpoint {
+    fn for_each(&self, each: &mut EachChange<'_>) -> Result<(), StoreError> {
+        self.0.iter().try_for_each(|(outpoint, number)| each(outpoint, Some(&coin(*number))))
     }
 }
 
@@ -61,12 +147,42 @@ mod tests {
     fn every_number_has_a_coin_of_its_own() {
         let coins = MadeUpCoins::new(1000);
         assert_eq!(coins.0.len(), 1000);
-        let late = Late { view: Arc::new(coins), latency: Duration::from_nanos(1) };
+        let late = LateView { view: Arc::new(coins), latency: Duration::from_nanos(1) };
         for number in 0..1000 {
             let made = coin(number);
             assert_eq!(CoinBytes::read(made.as_bytes()), Ok(made.clone()));
             assert_eq!(late.coin(&outpoint(number)).unwrap(), Some(made));
         }
         assert_eq!(late.coin(&outpoint(1000)).unwrap(), None);
+    }
+}
+
+#[cfg(test)]
+mod stored_tests {
+    use super::*;
+    use apus_engine::utxo::store::MemoryStore;
+
+    #[test]
+    fn a_folder_is_filled_once_and_grows() {
+        let folder = tempfile::tempdir().unwrap();
+        for count in [1000, 1000, 3000, 2000] {
+            let coins = StoredCoins::open(folder.path(), count, 1 << 20).unwrap();
+            for number in [0, 1, count - 1] {
+                assert_eq!(coins.coin(&outpoint(number)).unwrap(), Some(coin(number)));
+            }
+            assert_eq!(coins.coin(&outpoint(3000)).unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn the_coins_of_a_run_are_left_alone() {
+        let store: Arc<dyn CoinsStore> = Arc::new(MemoryStore::new());
+        let tip = KnownBlock { height: 9, hash: BlockHash([1; 32]) };
+        store
+            .write(&Flush { tip, changes: &CoinsByOutpoint(vec![]), undo: &[], undo_from: 0 })
+            .unwrap();
+        let refused = StoredCoins::within(Arc::clone(&store), "there", 50).err().unwrap();
+        assert!(refused.to_string().contains("holds the coins of a run"), "{refused}");
+        assert_eq!(store.tip().unwrap(), Some(tip));
     }
 }

@@ -3,18 +3,18 @@
 //! All numbers of threads have their turn with a block before any has the next, and each block has
 //! inputs that no turn before had, so that none finds the caches of the processor filled by another.
 
-use super::coins::{Late, coin, outpoint};
+use super::coins::{LateView, coin, outpoint};
 use super::{AtLatency, CoinsPlace, Prevouts, VERSION, WithThreads};
-use crate::machine::Machine;
-use crate::stats::Spread;
+use crate::error::{BenchError, ErrorKind, go_on};
+use crate::machine::BenchMachine;
+use crate::table::MeasuredSpread;
 use apus_chain::OutPoint;
 use apus_engine::utxo::fetch::PrevoutFetcher;
 use apus_engine::utxo::{CoinBytes, CoinsView, StoreError};
 use apus_testkit::rng::Rng;
-use std::fmt;
-use std::io;
+use std::fmt::Display;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// Coins with long scripts that may be fetched ahead, in bytes: as many as a run has room for by default.
@@ -33,7 +33,7 @@ const FIRST_INPUTS: u32 = 200;
 
 /// What to measure.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct PrevoutsPlan {
     /// Where the coins are.
     pub place: CoinsPlace,
     /// Coins there are: those with numbers below.
@@ -48,80 +48,8 @@ pub struct Plan {
     pub rounds: u32,
 }
 
-/// What is being done.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
-    /// A round begins.
-    Round {
-        /// How long each look-up waits.
-        latency: Duration,
-        /// From 1.
-        round: u32,
-        /// How many there are.
-        of: u32,
-    },
-    /// A block's coins were fetched, where a round is only that.
-    Fetched {
-        /// Threads beside the one that takes them; none where it asks in a plain loop.
-        threads: Option<usize>,
-        /// How long it took.
-        took: Duration,
-    },
-}
-
-impl fmt::Display for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Round { latency, round, of } => {
-                let us = latency.as_micros();
-                write!(f, "look-ups that wait {us} us: round {round} of {of}")
-            }
-            Self::Fetched { threads, took } => {
-                match threads {
-                    None => f.write_str("  a plain loop"),
-                    Some(threads) => write!(f, "  {threads} threads"),
-                }?;
-                write!(f, ": {:.3} s", took.as_secs_f64())
-            }
-        }
-    }
-}
-
-/// Why nothing could be measured.
-#[derive(Debug, thiserror::Error)]
-pub enum PrevoutsError {
-    /// Threads could not be started.
-    #[error("cannot start {threads} threads: {error}: ask for fewer with --threads")]
-    Threads {
-        /// How many.
-        threads: usize,
-        /// What the system said.
-        error: io::Error,
-    },
-    /// A look-up failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The store that was to be filled holds something else.
-    #[error("{place} holds the coins of a run: name a folder, or a store, of its own")]
-    Occupied {
-        /// The store.
-        place: String,
-    },
-    /// Another coin came back than was put there.
-    #[error("coin {outpoint} came back as {found:?}: the store or the fetcher is broken")]
-    Wrong {
-        /// Which one.
-        outpoint: OutPoint,
-        /// What came back.
-        found: Option<CoinBytes>,
-    },
-    /// The caller asked to stop.
-    #[error("interrupted")]
-    Interrupted,
-}
-
 /// One way to get the coins of a block, and how long it took in each round.
-struct Turn {
+struct FetchTurn {
     /// None asks the view in a plain loop.
     fetcher: Option<PrevoutFetcher>,
     took: Duration,
@@ -130,18 +58,18 @@ struct Turn {
 
 /// Measures with coins that are in `view`.
 pub fn measure(
-    plan: &Plan,
-    machine: Machine,
+    plan: &PrevoutsPlan,
+    machine: BenchMachine,
     view: &Arc<dyn CoinsView>,
     interrupt: &AtomicBool,
-    each: &mut dyn FnMut(Event),
-) -> Result<Prevouts, PrevoutsError> {
-    let mut blocks = Blocks { coins: plan.coins, rng: Rng::new(0) };
+    each: &mut dyn FnMut(String),
+) -> Result<Prevouts, BenchError> {
+    let mut blocks = RandomBlocks { coins: plan.coins, rng: Rng::new(0) };
     let mut latencies = Vec::new();
     for &latency in &plan.latencies {
         let view: Arc<dyn CoinsView> = match latency {
             Duration::ZERO => Arc::clone(view),
-            latency => Arc::new(Late { view: Arc::clone(view), latency }),
+            latency => Arc::new(LateView { view: Arc::clone(view), latency }),
         };
         latencies.push(at_latency(plan, latency, &view, &mut blocks, interrupt, each)?);
     }
@@ -157,13 +85,13 @@ pub fn measure(
 }
 
 fn at_latency(
-    plan: &Plan,
+    plan: &PrevoutsPlan,
     latency: Duration,
     view: &Arc<dyn CoinsView>,
-    blocks: &mut Blocks,
+    blocks: &mut RandomBlocks,
     interrupt: &AtomicBool,
-    each: &mut dyn FnMut(Event),
-) -> Result<AtLatency, PrevoutsError> {
+    each: &mut dyn FnMut(String),
+) -> Result<AtLatency, BenchError> {
     let mut turns = turns(plan, latency)?;
     // Threads learn how slow look-ups are, as they have after the first block of a run.
     for turn in &mut turns {
@@ -172,20 +100,21 @@ fn at_latency(
     }
     let count = blocks_of_round(plan, latency);
     for round in 0..plan.rounds {
-        each(Event::Round { latency, round: round + 1, of: plan.rounds });
+        let (us, of) = (latency.as_micros(), plan.rounds);
+        each(format!("look-ups that wait {us} us: round {} of {of}", round + 1));
         turns.iter_mut().for_each(|turn| turn.took = Duration::ZERO);
         for _ in 0..count {
             for turn in &mut turns {
-                if interrupt.load(Ordering::Relaxed) {
-                    return Err(PrevoutsError::Interrupted);
-                }
+                go_on(interrupt)?;
                 let (wanted, numbers) = blocks.next(plan.inputs);
                 let (coins, took) = turn.fetch(view, wanted)?;
                 check(&numbers, &coins)?;
                 turn.took += took;
                 if count == 1 {
                     let threads = turn.fetcher.as_ref().map(PrevoutFetcher::threads);
-                    each(Event::Fetched { threads, took });
+                    let who =
+                        threads.map_or("a plain loop".to_owned(), |it| format!("{it} threads"));
+                    each(format!("  {who}: {:.3} s", took.as_secs_f64()));
                 }
             }
         }
@@ -202,23 +131,22 @@ fn at_latency(
 }
 
 /// Everything to be compared. Beside look-ups that wait nothing shows what the plain loop takes.
-fn turns(plan: &Plan, latency: Duration) -> Result<Vec<Turn>, PrevoutsError> {
+fn turns(plan: &PrevoutsPlan, latency: Duration) -> Result<Vec<FetchTurn>, BenchError> {
     let mut numbers = plan.threads.clone();
     numbers.push(0);
     numbers.sort_unstable();
     numbers.dedup();
     let fetcher = |threads| {
-        PrevoutFetcher::new(threads, AHEAD_BYTES)
-            .map_err(|error| PrevoutsError::Threads { threads, error })
+        PrevoutFetcher::new(threads, AHEAD_BYTES).map_err(|error| no_threads(threads, error))
     };
     let fetchers: Result<Vec<_>, _> = numbers.into_iter().map(|n| fetcher(n).map(Some)).collect();
     let plain = latency.is_zero().then_some(None);
     let all = plain.into_iter().chain(fetchers?);
-    let turn = |fetcher| Turn { fetcher, took: Duration::ZERO, rounds_ms: Vec::new() };
+    let turn = |fetcher| FetchTurn { fetcher, took: Duration::ZERO, rounds_ms: Vec::new() };
     Ok(all.map(turn).collect())
 }
 
-fn blocks_of_round(plan: &Plan, latency: Duration) -> u32 {
+fn blocks_of_round(plan: &PrevoutsPlan, latency: Duration) -> u32 {
     let look_up = match (plan.place, latency.is_zero()) {
         (_, false) => latency + OVERSLEPT,
         (CoinsPlace::Servers, true) => LOOK_UP_AT_SERVERS,
@@ -228,7 +156,7 @@ fn blocks_of_round(plan: &Plan, latency: Duration) -> u32 {
     (ROUND.as_nanos() / block.as_nanos().max(1)).clamp(1, 1000) as u32
 }
 
-impl Turn {
+impl FetchTurn {
     /// Gets the coins of a block, and says how long that took.
     fn fetch(
         &self,
@@ -255,12 +183,12 @@ impl Turn {
 }
 
 /// Blocks without end.
-struct Blocks {
+struct RandomBlocks {
     coins: u32,
     rng: Rng,
 }
 
-impl Blocks {
+impl RandomBlocks {
     /// Inputs chosen by chance, and the numbers of their coins.
     fn next(&mut self, inputs: u32) -> (Vec<OutPoint>, Vec<u32>) {
         let numbers = (0..inputs).map(|_| self.rng.below(self.coins.into()) as u32);
@@ -269,32 +197,36 @@ impl Blocks {
     }
 }
 
-fn check(numbers: &[u32], coins: &[Option<CoinBytes>]) -> Result<(), PrevoutsError> {
+fn check(numbers: &[u32], coins: &[Option<CoinBytes>]) -> Result<(), BenchError> {
     for (&number, found) in numbers.iter().zip(coins) {
         if found.as_ref() != Some(&coin(number)) {
-            let found = found.clone();
-            return Err(PrevoutsError::Wrong { outpoint: outpoint(number), found });
+            return Err(wrong_coin(&outpoint(number), found.as_ref()));
         }
     }
     Ok(())
 }
 
-fn compared(turns: &[Turn]) -> Vec<WithThreads> {
-    let threads = |turn: &Turn| turn.fetcher.as_ref().map(PrevoutFetcher::threads);
+fn compared(turns: &[FetchTurn]) -> Vec<WithThreads> {
+    let threads = |turn: &FetchTurn| turn.fetcher.as_ref().map(PrevoutFetcher::threads);
     let off = turns.iter().find(|turn| threads(turn) == Some(0));
-    let measured = |turn: &Turn| {
-        let block_ms = Spread::of(&turn.rounds_ms)?;
-        let times_faster = off.and_then(|off| ratio(&off.rounds_ms, &turn.rounds_ms));
+    let measured = |turn: &FetchTurn| {
+        let block_ms = MeasuredSpread::of(&turn.rounds_ms)?;
+        let times_faster =
+            off.and_then(|off| MeasuredSpread::of_ratios(&off.rounds_ms, &turn.rounds_ms));
         Some(WithThreads { threads: threads(turn), block_ms, times_faster })
     };
     turns.iter().filter_map(measured).collect()
 }
 
-/// How many times faster `this` is than `other`.
-fn ratio(other: &[f64], this: &[f64]) -> Option<Spread> {
-    let rounds: Vec<f64> = other.iter().zip(this).map(|(other, this)| other / this).collect();
-    let Spread { min, max, .. } = Spread::of(&rounds)?;
-    let median = Spread::of(other)?.median / Spread::of(this)?.median;
-    // Medians may be of different rounds, so their ratio can lie outside of any round's.
-    Some(Spread { median, min: min.min(median), max: max.max(median) })
+/// So many threads could not be started.
+pub(crate) fn no_threads(threads: usize, error: impl Display) -> BenchError {
+    let message = format!("cannot start {threads} threads: {error}: ask for fewer with --threads");
+    BenchError::new(ErrorKind::Io, message)
+}
+
+/// Another coin came back than was put there.
+pub(crate) fn wrong_coin(outpoint: &OutPoint, found: Option<&CoinBytes>) -> BenchError {
+    BenchError::different(format_args!(
+        "coin {outpoint} came back as {found:?}: the store or the fetcher is broken"
+    ))
 }

@@ -1,12 +1,12 @@
-//! [`Chain`]: what is measured on: block files, hints for them, and what is known of both.
+//! [`BenchChain`]: what is measured on: block files, hints for them, and what is known of both.
 
-use super::error::{At, RunError};
-use crate::floor::WorkError;
-use crate::manifest::{FILE_NAME, Manifest};
+use crate::error::{AtPath, BenchError};
+use crate::manifest::{ChainManifest, FILE_NAME};
 use apus_chain::{BlockHash, Header, Network, Params};
 use apus_datadir::BlockFiles;
 use apus_sync::SourceError;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::Read;
 use std::ops::ControlFlow;
@@ -17,7 +17,7 @@ const JSON_BYTES_MAX: u64 = 64 << 20;
 
 /// A chain on disk.
 #[derive(Debug, Clone)]
-pub struct Chain {
+pub struct BenchChain {
     /// What to call it.
     pub name: String,
     /// The folder that everything is in.
@@ -29,22 +29,23 @@ pub struct Chain {
     /// Its hintsfile.
     pub hints: PathBuf,
     /// What its maker says of it. It is no proof of anything.
-    pub manifest: Option<Manifest>,
+    pub manifest: Option<ChainManifest>,
 }
 
-impl Chain {
+impl BenchChain {
     /// A generated chain: `DIR/blocks`, `DIR/chain.hints` and, if it is whole, `DIR/manifest.json`.
-    pub fn in_folder(folder: &Path) -> Result<Self, RunError> {
+    pub fn in_folder(folder: &Path) -> Result<Self, BenchError> {
         let (blocksdir, hints) = (folder.join("blocks"), folder.join("chain.hints"));
         if !blocksdir.is_dir() || !hints.is_file() {
-            return Err(RunError::Usage(format!(
+            return Err(BenchError::usage(format!(
                 "{} holds no generated chain, which would be `blocks` and `chain.hints`: make one \
                  with `apus-bench chain make`",
                 folder.display()
             )));
         }
         let path = folder.join(FILE_NAME);
-        let manifest = if path.exists() { Some(Manifest::read(folder).at(&path)?) } else { None };
+        let manifest =
+            if path.exists() { Some(ChainManifest::read(folder).at(&path)?) } else { None };
         // `.` and `..` have names too, once they are looked up.
         let name = fs::canonicalize(folder).at(folder)?;
         let name = name.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -67,22 +68,22 @@ impl Chain {
     }
 
     /// The hash of a block at height 1: of the first in the files.
-    pub(super) fn block_1(&self) -> Result<BlockHash, RunError> {
+    pub(super) fn block_1(&self) -> Result<BlockHash, BenchError> {
         let files =
-            BlockFiles::open(&self.blocksdir, self.network.magic()).map_err(WorkError::from)?;
+            BlockFiles::open(&self.blocksdir, self.network.magic()).map_err(SourceError::from)?;
         let (genesis, mut found) = (Params::of(self.network).genesis_hash, None);
         let mut visit = |raw: &[u8; Header::SIZE], _| {
             let header = Header::parse(raw);
             found = (header.prev == genesis).then(|| header.hash());
             if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        files.scan(&mut visit).map_err(WorkError::from)?;
+        files.scan(&mut visit).map_err(SourceError::from)?;
         let chain = self.network.name();
-        Ok(found.ok_or(SourceError::NoChain { chain }).map_err(WorkError::from)?)
+        Ok(found.ok_or(SourceError::NoChain { chain })?)
     }
 
     /// The block files, by name.
-    pub fn files(&self) -> Result<Vec<PathBuf>, RunError> {
+    pub fn files(&self) -> Result<Vec<PathBuf>, BenchError> {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.blocksdir).at(&self.blocksdir)? {
             let path = entry.at(&self.blocksdir)?.path();
@@ -97,11 +98,109 @@ impl Chain {
 }
 
 /// Reads a file of JSON.
-pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, RunError> {
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, BenchError> {
     let mut text = Vec::new();
     File::open(path).and_then(|file| file.take(JSON_BYTES_MAX).read_to_end(&mut text)).at(path)?;
-    serde_json::from_slice(&text)
-        .map_err(|error| RunError::Json { path: path.to_owned(), message: error.to_string() })
+    serde_json::from_slice(&text).map_err(|error| BenchError::file(path, error))
+}
+
+// ---- the page cache ----
+//
+// Both are only wishes to the system, so afterwards the files are asked: a read that must not wait
+// for the disk succeeds exactly where the page is in memory. Where a system cannot be asked, the
+// share is unknown and said so.
+
+/// Pages asked for in each file.
+const PROBES: u64 = 256;
+
+/// How the files lay when runs began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PageCache {
+    /// Read once before.
+    Warm,
+    /// Dropped before every run.
+    Dropped,
+}
+
+/// Reads all files, so that they are in memory if they fit.
+pub(super) fn warm(files: &[PathBuf]) -> Result<(), BenchError> {
+    let mut buffer = vec![0; 1 << 20];
+    for path in files {
+        let mut file = File::open(path).at(path)?;
+        while file.read(&mut buffer).at(path)? > 0 {}
+    }
+    Ok(())
+}
+
+/// Makes the system forget all files, or says that it doesn't.
+pub(super) fn drop_files(files: &[PathBuf]) -> Result<(), BenchError> {
+    forget_all(files)?;
+    let share = cached_share(files)?;
+    // Asking makes the system read ahead.
+    forget_all(files)?;
+    match share {
+        Some(share) if share > 0.1 => Err(BenchError::usage(format!(
+            "the system was told to drop the block files from the page cache but kept {:.0} % of \
+             them: run without --cold, or put them on another file system",
+            100.0 * share
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn forget_all(files: &[PathBuf]) -> Result<(), BenchError> {
+    for path in files {
+        let file = File::open(path).at(path)?;
+        // Pages that are not yet on the disk are kept.
+        file.sync_all().at(path)?;
+        forget(&file, path)?;
+    }
+    Ok(())
+}
+
+#[cfg(target_os = "linux")]
+fn forget(file: &File, path: &Path) -> Result<(), BenchError> {
+    rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed)
+        .map_err(std::io::Error::from)
+        .at(path)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn forget(_: &File, _: &Path) -> Result<(), BenchError> {
+    Err(BenchError::usage(
+        "this system cannot drop files from its page cache: run without --cold".to_owned(),
+    ))
+}
+
+/// Which part of the files' pages is in memory, by samples; none where the system does not tell.
+/// Pages around those asked for may be read.
+#[cfg(target_os = "linux")]
+pub(super) fn cached_share(files: &[PathBuf]) -> Result<Option<f64>, BenchError> {
+    use rustix::io::{Errno, ReadWriteFlags, preadv2};
+    use std::io::IoSliceMut;
+    let (mut inside, mut asked) = (0u64, 0u64);
+    for path in files {
+        let file = File::open(path).at(path)?;
+        let length = file.metadata().at(path)?.len();
+        for probe in 0..PROBES.min(length) {
+            let place = length / PROBES.min(length) * probe;
+            let mut byte = [0];
+            asked += 1;
+            match preadv2(&file, &mut [IoSliceMut::new(&mut byte)], place, ReadWriteFlags::NOWAIT) {
+                Ok(_) => inside += 1,
+                Err(Errno::AGAIN) => {}
+                Err(_) => return Ok(None),
+            }
+        }
+    }
+    Ok((asked > 0).then(|| inside as f64 / asked as f64))
+}
+
+/// Other systems do not tell.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn cached_share(_: &[PathBuf]) -> Result<Option<f64>, BenchError> {
+    Ok(None)
 }
 
 #[cfg(test)]
@@ -112,29 +211,59 @@ mod tests {
     fn a_folder_is_a_chain_with_or_without_a_manifest() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
-        let error = Chain::in_folder(folder.path()).unwrap_err();
+        let error = BenchChain::in_folder(folder.path()).unwrap_err();
         assert!(error.to_string().contains("`apus-bench chain make`"), "{error}");
         fs::create_dir(path("blocks")).unwrap();
         for name in ["chain.hints", "blocks/blk00001.dat", "blocks/blk00000.dat", "blocks/xor.dat"]
         {
             fs::write(path(name), "").unwrap();
         }
-        let chain = Chain::in_folder(folder.path()).unwrap();
+        let chain = BenchChain::in_folder(folder.path()).unwrap();
         assert_eq!(chain.manifest, None);
         let files: Vec<PathBuf> =
             ["blk00000.dat", "blk00001.dat"].map(|name| path("blocks").join(name)).into();
         assert_eq!(chain.files().unwrap(), files);
 
         let assumevalid_hash = "cd".repeat(32);
-        let manifest = Manifest { assumevalid_hash, ..crate::run::testing::manifest() };
+        let manifest = ChainManifest { assumevalid_hash, ..crate::run::tests::manifest() };
         fs::write(path(FILE_NAME), serde_json::to_vec(&manifest).unwrap()).unwrap();
-        assert_eq!(Chain::in_folder(folder.path()).unwrap().manifest, Some(manifest.clone()));
-        let newer = Manifest { version: 2, ..manifest };
+        assert_eq!(BenchChain::in_folder(folder.path()).unwrap().manifest, Some(manifest.clone()));
+        let newer = ChainManifest { version: 2, ..manifest };
         fs::write(path(FILE_NAME), serde_json::to_vec(&newer).unwrap()).unwrap();
-        let error = Chain::in_folder(folder.path()).unwrap_err();
+        let error = BenchChain::in_folder(folder.path()).unwrap_err();
         assert!(error.to_string().contains("a manifest of version 2"), "{error}");
         fs::write(path(FILE_NAME), "{").unwrap();
-        let error = Chain::in_folder(folder.path()).unwrap_err();
+        let error = BenchChain::in_folder(folder.path()).unwrap_err();
         assert!(error.to_string().contains(FILE_NAME), "{error}");
+    }
+}
+
+#[cfg(test)]
+mod cache_tests {
+    use super::*;
+
+    #[test]
+    fn what_was_read_is_in_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, vec![1; 3 << 20]).unwrap();
+        let files = [path];
+        warm(&files).unwrap();
+        assert_eq!(cached_share(&files).unwrap().unwrap_or(1.0), 1.0);
+        let gone = [folder.path().join("gone")];
+        assert!(warm(&gone).is_err() && cached_share(&gone).is_err() && drop_files(&gone).is_err());
+        assert_eq!(cached_share(&[]).unwrap(), None);
+    }
+
+    #[test]
+    fn dropping_is_done_or_refused_but_never_pretended() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = [folder.path().join("file")];
+        std::fs::write(&files[0], vec![1; 3 << 20]).unwrap();
+        match drop_files(&files) {
+            Ok(()) => assert!(cached_share(&files).unwrap().is_none_or(|share| share <= 0.1)),
+            // A file system in memory keeps its files there.
+            Err(error) => assert!(error.to_string().contains("--cold"), "{error}"),
+        }
     }
 }

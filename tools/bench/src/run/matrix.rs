@@ -1,15 +1,17 @@
 //! What is run: [`Subject`]s, made from tables of data.
 //!
-//! A new engine is a row of `ENGINES`; a new kind of benchmark is a row of [`PROFILES`]. Elsewhere in this crate engines are
+//! A new engine is a row of `ENGINES`; a new kind of benchmark is a row of [`profiles`]. Elsewhere in this crate engines are
 //! named where they are started in a way of their own.
 
-pub use super::profiles::{PROFILES, Profile, ProfileChain};
-pub use super::subject::{Names, Subject, Validation};
+use ScriptValidation::{Assumevalid, Full};
+use ThreadCount::{Cores, Count};
+
+pub use super::subject::{ScriptValidation, Subject, SubjectNames};
 
 /// An engine with what can be varied about it.
-struct Engine {
+struct BenchEngine {
     engine: &'static str,
-    validations: &'static [Validation],
+    validations: &'static [ScriptValidation],
     /// Kinds of proof; none where it needs no proof.
     aggregates: &'static [&'static str],
     /// Whether it sees the coins that blocks spend: it takes no hints, and it runs the scripts of every
@@ -18,28 +20,29 @@ struct Engine {
 }
 
 /// All engines. `none` sums nothing: it proves nothing, and bounds what a proof can cost.
-const ENGINES: &[Engine] = &[
-    Engine {
+const ENGINES: &[BenchEngine] = &[
+    BenchEngine {
         engine: "swiftsync",
         validations: BOTH,
         aggregates: &["none", "sha256", "muhash", COINS],
         connects: false,
     },
-    Engine {
+    BenchEngine {
         engine: SNAPSHOT_HINTS,
-        validations: &[Validation::Assumevalid],
+        validations: &[ScriptValidation::Assumevalid],
         aggregates: &["sha256"],
         connects: false,
     },
-    Engine { engine: VERIFY, validations: BOTH, aggregates: &[], connects: true },
-    Engine { engine: "utxo", validations: BOTH, aggregates: &[], connects: true },
-    Engine { engine: "mergesync", validations: BOTH, aggregates: &[], connects: true },
-    Engine { engine: UTREEXO, validations: BOTH, aggregates: &[], connects: true },
-    Engine { engine: PROVE, validations: BOTH, aggregates: &[], connects: true },
+    BenchEngine { engine: VERIFY, validations: BOTH, aggregates: &[], connects: true },
+    BenchEngine { engine: "utxo", validations: BOTH, aggregates: &[], connects: true },
+    BenchEngine { engine: "mergesync", validations: BOTH, aggregates: &[], connects: true },
+    BenchEngine { engine: UTREEXO, validations: BOTH, aggregates: &[], connects: true },
+    BenchEngine { engine: PROVE, validations: BOTH, aggregates: &[], connects: true },
 ];
 
 /// Scripts skipped, and scripts run.
-pub(super) const BOTH: &[Validation] = &[Validation::Assumevalid, Validation::Full];
+pub(super) const BOTH: &[ScriptValidation] =
+    &[ScriptValidation::Assumevalid, ScriptValidation::Full];
 
 /// The sums of whole coins, for which undo data say what is spent: those of a node's folder.
 pub const COINS: &str = "coins";
@@ -82,7 +85,7 @@ pub fn connects(name: &str) -> bool {
 
 /// How many threads, before the machine is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Threads {
+pub enum ThreadCount {
     /// So many.
     Count(usize),
     /// One for each core.
@@ -95,11 +98,11 @@ pub struct Grid {
     /// The engine.
     pub engine: String,
     /// What is checked of scripts.
-    pub validations: Vec<Validation>,
+    pub validations: Vec<ScriptValidation>,
     /// Kinds of proof; of no meaning to an engine without any.
     pub aggregates: Vec<String>,
     /// Worker threads.
-    pub par: Vec<Threads>,
+    pub par: Vec<ThreadCount>,
     /// Memory for buffers, in MiB.
     pub dbcache_mib: Vec<u64>,
     /// What is written: `null`, `snapshot`, `chainstate`, `utreexo` or `proofs`.
@@ -126,13 +129,13 @@ pub fn subjects(grids: &[Grid], cores: usize) -> Vec<Subject> {
         let Some(engine) = ENGINES.iter().find(|engine| engine.engine == grid.engine) else {
             continue;
         };
-        let known = |validation: &&Validation| engine.validations.contains(validation);
+        let known = |validation: &&ScriptValidation| engine.validations.contains(validation);
         for &validation in grid.validations.iter().filter(known) {
             for aggregate in engine.aggregates_of(grid, validation) {
                 for (dbcache_mib, par, output) in places(grid) {
                     let par = match par {
-                        Threads::Count(count) => count,
-                        Threads::Cores => cores,
+                        ThreadCount::Count(count) => count,
+                        ThreadCount::Cores => cores,
                     };
                     let subject = Subject::Apus {
                         engine: grid.engine.clone(),
@@ -152,22 +155,22 @@ pub fn subjects(grids: &[Grid], cores: usize) -> Vec<Subject> {
     subjects
 }
 
-impl Engine {
+impl BenchEngine {
     /// Those kinds of proof of a grid that it has; a single "none" where it needs no proof.
     /// By outpoints alone no script is run.
-    fn aggregates_of(&self, grid: &Grid, validation: Validation) -> Vec<Option<String>> {
+    fn aggregates_of(&self, grid: &Grid, validation: ScriptValidation) -> Vec<Option<String>> {
         if self.aggregates.is_empty() {
             return vec![None];
         }
         let known = |aggregate: &&String| {
             self.aggregates.contains(&aggregate.as_str())
-                && (validation == Validation::Assumevalid || *aggregate == COINS)
+                && (validation == ScriptValidation::Assumevalid || *aggregate == COINS)
         };
         grid.aggregates.iter().filter(known).cloned().map(Some).collect()
     }
 }
 
-fn places(grid: &Grid) -> impl Iterator<Item = (u64, Threads, &String)> {
+fn places(grid: &Grid) -> impl Iterator<Item = (u64, ThreadCount, &String)> {
     grid.dbcache_mib.iter().flat_map(move |&dbcache_mib| {
         grid.par
             .iter()
@@ -186,14 +189,239 @@ pub fn aggregates() -> impl Iterator<Item = &'static str> {
     own.flat_map(|engine| engine.aggregates.iter().copied())
 }
 
+// ---- profiles ----
+
+/// A kind of benchmark.
+pub struct BenchProfile {
+    /// Its name.
+    pub name: &'static str,
+    /// What it measures, in a line for `--help`.
+    pub about: &'static str,
+    /// Rounds: how often each subject is run.
+    pub rounds: u32,
+    /// Whether a time means anything: not with so little work.
+    pub timed: bool,
+    /// The chain that is made where none is given.
+    pub chain: ProfileChain,
+    /// What is run of Apus.
+    pub grids: Vec<Grid>,
+    /// What is run of the node: scripts or none, and memory in MiB.
+    nodes: Vec<(ScriptValidation, &'static [u64])>,
+}
+
+/// A chain to make: see [`maker::MakeOptions`](crate::maker::MakeOptions).
+pub struct ProfileChain {
+    /// Full blocks.
+    pub blocks: u32,
+    /// Weight that they come close to.
+    pub block_weight: u32,
+}
+
+/// Some 1.05 GB.
+const LONG: ProfileChain = ProfileChain { blocks: 620, block_weight: 4_000_000 };
+/// Some 200 MB, where scripts are run.
+const SHORT: ProfileChain = ProfileChain { blocks: 120, block_weight: 4_000_000 };
+
+/// A part of what the coins of a chain take.
+const DBCACHE_MIB_SMALL: u64 = 16;
+/// The least that `apus sync --dbcache` takes.
+const DBCACHE_MIB_MIN: u64 = 4;
+/// What people give a node that has a whole chain before it.
+const DBCACHE_MIB_LARGE: u64 = 4_500;
+
+const SKIPPED: &[ScriptValidation] = &[Assumevalid];
+const RUN: &[ScriptValidation] = &[Full];
+const ONE_AND_ALL: &[ThreadCount] = &[Count(1), Cores];
+
+/// On all cores, with the usual memory, and nothing written.
+fn usual(engine: &str, validations: &[ScriptValidation], aggregates: &[&str]) -> Grid {
+    Grid {
+        engine: engine.to_owned(),
+        validations: validations.to_vec(),
+        aggregates: words(aggregates),
+        par: vec![Cores],
+        dbcache_mib: vec![450],
+        outputs: words(&["null"]),
+    }
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+impl Grid {
+    fn par(self, par: &[ThreadCount]) -> Self {
+        Self { par: par.to_vec(), ..self }
+    }
+
+    fn dbcache(self, dbcache_mib: &[u64]) -> Self {
+        Self { dbcache_mib: dbcache_mib.to_vec(), ..self }
+    }
+
+    fn outputs(self, outputs: &[&str]) -> Self {
+        Self { outputs: words(outputs), ..self }
+    }
+}
+
+/// All profiles.
+pub fn profiles() -> Vec<BenchProfile> {
+    let every_proof = ["none", "sha256", "muhash"];
+    let with_little = [450, DBCACHE_MIB_SMALL];
+    vec![
+        BenchProfile {
+            name: "quick",
+            about: "One round on a small chain; results only",
+            rounds: 1,
+            timed: false,
+            chain: ProfileChain { blocks: 12, block_weight: 400_000 },
+            grids: vec![
+                usual("swiftsync", SKIPPED, &every_proof)
+                    .par(ONE_AND_ALL)
+                    .dbcache(&[450, DBCACHE_MIB_MIN]),
+                usual("utxo", BOTH, &[]),
+                usual("mergesync", BOTH, &[]),
+            ],
+            nodes: vec![(Assumevalid, &[450])],
+        },
+        BenchProfile {
+            name: "full",
+            about: "Five rounds on 1 GB, with hints",
+            rounds: 5,
+            timed: true,
+            chain: LONG,
+            grids: vec![
+                usual("swiftsync", SKIPPED, &every_proof).par(ONE_AND_ALL),
+                // What it costs to take hints out of a snapshot.
+                usual(SNAPSHOT_HINTS, SKIPPED, &["sha256"]).par(ONE_AND_ALL),
+                // What a snapshot costs, and how little memory will do.
+                usual("swiftsync", SKIPPED, &["sha256"]).outputs(&["snapshot"]),
+                usual("swiftsync", SKIPPED, &["sha256"]).dbcache(&[DBCACHE_MIB_MIN]),
+            ],
+            nodes: vec![(Assumevalid, &[450])],
+        },
+        BenchProfile {
+            name: "connect",
+            about: "Three rounds on 200 MB, without hints: scripts skipped, and scripts run",
+            rounds: 3,
+            timed: true,
+            chain: SHORT,
+            grids: vec![
+                // What hints make of it.
+                usual("swiftsync", SKIPPED, &["sha256"]),
+                usual("utxo", SKIPPED, &[]).dbcache(&[450, DBCACHE_MIB_LARGE]),
+                usual("utxo", RUN, &[]),
+                usual("mergesync", BOTH, &[]),
+            ],
+            nodes: vec![(Assumevalid, &[450, DBCACHE_MIB_LARGE]), (Full, &[450])],
+        },
+        // Every rule but the scripts: how much faster without look-ups, with little memory too.
+        BenchProfile {
+            name: "rules",
+            about: "Three rounds on 1 GB, without hints, scripts skipped: with the usual memory and with little",
+            rounds: 3,
+            timed: true,
+            chain: LONG,
+            grids: vec![
+                usual("mergesync", SKIPPED, &[]).par(ONE_AND_ALL).dbcache(&with_little),
+                usual("utxo", SKIPPED, &[]).dbcache(&with_little),
+            ],
+            nodes: vec![(Assumevalid, &[450, DBCACHE_MIB_SMALL])],
+        },
+        // What a node needs, from both: a chainstate on disk. Beside it what only proves.
+        BenchProfile {
+            name: "chainstate",
+            about: "Five rounds on 1 GB, scripts skipped: a chainstate, written by both",
+            rounds: 5,
+            timed: true,
+            chain: LONG,
+            grids: vec![
+                usual("swiftsync", SKIPPED, &["sha256"]).outputs(&["null", CHAINSTATE]),
+                usual(SNAPSHOT_HINTS, SKIPPED, &["sha256"]).outputs(&["null", CHAINSTATE]),
+                usual("mergesync", SKIPPED, &[]).outputs(&["null", CHAINSTATE]),
+            ],
+            nodes: vec![(Assumevalid, &[450])],
+        },
+        BenchProfile {
+            name: "chainstate-full",
+            about: "Three rounds on 200 MB, scripts run: the same",
+            rounds: 3,
+            timed: true,
+            chain: SHORT,
+            grids: vec![usual("mergesync", RUN, &[]).outputs(&[CHAINSTATE])],
+            nodes: vec![(Full, &[450])],
+        },
+        // With the undo data of a node: what they add to hints, and what it takes to verify the node.
+        BenchProfile {
+            name: "undo",
+            about: "Three rounds on 1 GB with the node's undo data, scripts skipped: hints, and `apus verify`",
+            rounds: 3,
+            timed: true,
+            chain: LONG,
+            grids: vec![
+                usual("swiftsync", SKIPPED, &["sha256"]),
+                usual("swiftsync", SKIPPED, &[COINS]).par(ONE_AND_ALL),
+                usual(VERIFY, SKIPPED, &[]),
+            ],
+            nodes: vec![(Assumevalid, &[450])],
+        },
+        BenchProfile {
+            name: "undo-full",
+            about: "Three rounds on 200 MB with the node's undo data, scripts run; and without",
+            rounds: 3,
+            timed: true,
+            chain: SHORT,
+            grids: vec![
+                usual("swiftsync", RUN, &[COINS]),
+                usual(VERIFY, RUN, &[]),
+                usual("mergesync", RUN, &[]),
+                usual("utxo", RUN, &[]),
+            ],
+            nodes: vec![(Full, &[450])],
+        },
+        // The Utreexo forest: what its roots cost beside a run, how fast proofs are made, and blocks judged by them.
+        BenchProfile {
+            name: "utreexo",
+            about: "Three rounds on 1 GB, scripts skipped: roots of the Utreexo forest, proofs, and blocks \
+                    validated by them",
+            rounds: 3,
+            timed: true,
+            chain: LONG,
+            grids: vec![
+                usual("swiftsync", SKIPPED, &["sha256"]).outputs(&["null", ROOTS]),
+                usual("mergesync", SKIPPED, &[]).outputs(&["null", ROOTS]),
+                usual(UTREEXO, SKIPPED, &[]).par(ONE_AND_ALL),
+                usual(PROVE, SKIPPED, &[]).outputs(&[PROOFS]),
+            ],
+            nodes: vec![(Assumevalid, &[450])],
+        },
+    ]
+}
+
+impl BenchProfile {
+    /// The profile of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        profiles().into_iter().find(|profile| profile.name == name)
+    }
+
+    /// Every run of the node, with other memory if some is given, in MiB.
+    pub fn nodes(&self, dbcache_mib: &[u64]) -> Vec<Subject> {
+        let of = |&(validation, own): &(ScriptValidation, &'static [u64])| {
+            let sizes = if dbcache_mib.is_empty() { own } else { dbcache_mib };
+            let subject = move |&dbcache_mib| Subject::Bitcoind { validation, dbcache_mib };
+            sizes.iter().map(subject).collect::<Vec<_>>()
+        };
+        self.nodes.iter().flat_map(of).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn every_combination_comes_once() {
-        let full = Profile::named("full").unwrap();
-        let two = subjects(&full.grids(), 2);
+        let full = BenchProfile::named("full").unwrap();
+        let two = subjects(&full.grids, 2);
         let labels: Vec<String> = two.iter().map(Subject::to_string).collect();
         assert_eq!(labels.len(), 10, "{labels:#?}");
         assert!(labels.contains(&"apus swiftsync assumevalid none par=1 dbcache=450".to_owned()));
@@ -203,18 +431,18 @@ mod tests {
         let of_snapshot = |it: &&Subject| it.takes_snapshot();
         assert_eq!(two.iter().filter(of_snapshot).count(), 2);
         // One core: one thread is all threads.
-        assert_eq!(subjects(&full.grids(), 1).len(), 6);
-        assert!(Profile::named("slow").is_none());
+        assert_eq!(subjects(&full.grids, 1).len(), 6);
+        assert!(BenchProfile::named("slow").is_none());
     }
 
     #[test]
     fn connecting_is_compared_with_nodes_that_do_the_same() {
-        let connect = Profile::named("connect").unwrap();
+        let connect = BenchProfile::named("connect").unwrap();
         let labels = |subjects: Vec<Subject>| -> Vec<String> {
             subjects.iter().map(Subject::to_string).collect()
         };
         assert_eq!(
-            labels(subjects(&connect.grids(), 2)),
+            labels(subjects(&connect.grids, 2)),
             [
                 "apus swiftsync assumevalid sha256 par=2 dbcache=450",
                 "apus utxo assumevalid par=2 dbcache=450",
@@ -232,7 +460,7 @@ mod tests {
             labels(connect.nodes(&[9])),
             ["bitcoind dbcache=9", "bitcoind assumevalid=0 dbcache=9"]
         );
-        let quick = labels(subjects(&Profile::named("quick").unwrap().grids(), 2));
+        let quick = labels(subjects(&BenchProfile::named("quick").unwrap().grids, 2));
         assert_eq!(
             quick[12..],
             [
@@ -246,8 +474,8 @@ mod tests {
 
     #[test]
     fn roots_and_proofs_are_compared_with_runs_without() {
-        let utreexo = Profile::named("utreexo").unwrap();
-        let subjects = subjects(&utreexo.grids(), 2);
+        let utreexo = BenchProfile::named("utreexo").unwrap();
+        let subjects = subjects(&utreexo.grids, 2);
         let labels: Vec<String> = subjects.iter().map(Subject::to_string).collect();
         assert_eq!(
             labels,
@@ -268,9 +496,9 @@ mod tests {
 
     #[test]
     fn what_a_node_needs_is_compared_with_what_a_node_makes() {
-        let named = |name: &str| Profile::named(name).unwrap();
+        let named = |name: &str| BenchProfile::named(name).unwrap();
         let labels = |name: &str| -> Vec<String> {
-            subjects(&named(name).grids(), 2).iter().map(Subject::to_string).collect()
+            subjects(&named(name).grids, 2).iter().map(Subject::to_string).collect()
         };
         let mut expected = Vec::new();
         for proof in [
@@ -290,7 +518,7 @@ mod tests {
     #[test]
     fn the_first_grid_of_each_kind_is_filled_in() {
         let kinds = |name: &str| -> Vec<(String, usize)> {
-            let grids = first_of_each(Profile::named(name).unwrap().grids());
+            let grids = first_of_each(BenchProfile::named(name).unwrap().grids);
             grids.into_iter().map(|grid| (grid.engine, grid.validations.len())).collect()
         };
         let of = |engine: &str, validations| (engine.to_owned(), validations);
@@ -307,9 +535,9 @@ mod tests {
     fn what_no_engine_has_is_left_out() {
         let grid = Grid {
             engine: "swiftsync".to_owned(),
-            validations: vec![Validation::Full, Validation::Assumevalid],
+            validations: vec![ScriptValidation::Full, ScriptValidation::Assumevalid],
             aggregates: vec!["xor".to_owned(), "sha256".to_owned()],
-            par: vec![Threads::Count(3)],
+            par: vec![ThreadCount::Count(3)],
             dbcache_mib: vec![10, 20],
             outputs: vec!["null".to_owned()],
         };

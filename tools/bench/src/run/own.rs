@@ -3,29 +3,28 @@
 //! Each run has a work folder of its own and begins from nothing, so that the first is not better
 //! off than the last.
 
-use super::chain::Chain;
-use super::error::{At, RunError};
+use super::chain::BenchChain;
 use super::matrix::{
-    CHAINSTATE, PROOFS, PROVE, ROOTS, SNAPSHOT_HINTS, Subject, UTREEXO, VERIFY, Validation,
+    CHAINSTATE, PROOFS, PROVE, ROOTS, SNAPSHOT_HINTS, ScriptValidation, Subject, UTREEXO, VERIFY,
     connects, judged_by,
 };
 use super::node::CHAIN_DIR;
 use super::record::OneRun;
-use super::report::Report;
+use super::report::ApusReport;
+use crate::error::{AtPath, BenchError};
 use crate::process;
-use std::fs;
-use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+use std::{fs, io};
 
 /// Longer than any run should take.
 const LIMIT: Duration = Duration::from_secs(6 * 3600);
 
 /// How runs of Apus are started.
-pub(crate) struct Apus<'a> {
+pub(crate) struct ApusRunner<'a> {
     /// The program.
     pub(crate) program: &'a Path,
     /// A folder for everything that a run leaves.
@@ -34,7 +33,7 @@ pub(crate) struct Apus<'a> {
     pub(crate) place: Option<usize>,
 }
 
-impl<'a> Apus<'a> {
+impl<'a> ApusRunner<'a> {
     /// One run at a time.
     pub(crate) fn new(program: &'a Path, scratch: &'a Path) -> Self {
         Self { program, scratch, place: None }
@@ -53,7 +52,7 @@ impl<'a> Apus<'a> {
     /// A `node` has index and undo data of the chain, which some need.
     pub(super) fn arguments(
         &self,
-        chain: &Chain,
+        chain: &BenchChain,
         node: Option<&Path>,
         subject: &Subject,
     ) -> Option<Vec<String>> {
@@ -89,17 +88,15 @@ impl<'a> Apus<'a> {
             pairs.extend((engine == UTREEXO).then(|| ("--proofs", shown(&self.proofs(chain)))));
             pairs.push(("--engine", judged_by(engine).to_owned()));
         }
-        // By hints alone the witnesses below it are left alone, as bitcoind leaves them.
-        let block = match (validation, &chain.manifest) {
-            (Validation::Full, _) => "0",
-            (Validation::Assumevalid, Some(manifest)) => &manifest.assumevalid_hash,
-            (Validation::Assumevalid, None) if subject.sees_coins() => return None,
-            (Validation::Assumevalid, None) => "default",
-        };
-        // It is measured how fast blocks are taken, not whether those that hints cover are valid.
-        let hinted = !subject.of_node() && !connects(engine);
-        let assumed = if hinted { format!("hints,{block}") } else { block.to_owned() };
-        pairs.push(("--assumevalid", assumed));
+        pairs.push(("--validation", validation.word().to_owned()));
+        if *validation == ScriptValidation::Assumevalid {
+            // By hints alone the witnesses below it are left alone, as bitcoind leaves them.
+            match &chain.manifest {
+                Some(manifest) => pairs.push(("--assumevalid", manifest.assumevalid_hash.clone())),
+                None if subject.sees_coins() => return None,
+                None => {}
+            }
+        }
         // Where undo data are, these sums are taken.
         let aggregate = aggregate.as_ref().filter(|_| !subject.of_node());
         pairs.extend(aggregate.map(|aggregate| ("--aggregate", aggregate.clone())));
@@ -110,26 +107,27 @@ impl<'a> Apus<'a> {
             ("--report", shown(&self.report())),
             ("--progress", "none".to_owned()),
         ]);
+        let assumes = !subject.of_node() && !connects(engine);
         let command: &[&str] = match engine.as_str() {
             VERIFY => &[VERIFY],
             PROVE => &["utreexo", PROVE],
             _ => &["sync"],
         };
-        Some(line(command, pairs))
+        Some(line(command, pairs, assumes))
     }
 
     /// Where proofs of a chain lie that were made before.
-    fn proofs(&self, chain: &Chain) -> PathBuf {
+    fn proofs(&self, chain: &BenchChain) -> PathBuf {
         self.scratch.join(format!("proofs-{}", chain.mark()))
     }
 
     /// Makes the proofs of a chain that a subject goes by, if they are not there, as one like it makes them.
     pub(super) fn prove(
         &self,
-        chain: &Chain,
+        chain: &BenchChain,
         subject: &Subject,
         interrupt: &AtomicBool,
-    ) -> Result<(), RunError> {
+    ) -> Result<(), BenchError> {
         let mut prove = subject.clone();
         if let Subject::Apus { engine, output, .. } = &mut prove {
             PROVE.clone_into(engine);
@@ -146,7 +144,7 @@ impl<'a> Apus<'a> {
         path: &Path,
         arguments: Option<Vec<String>>,
         interrupt: &AtomicBool,
-    ) -> Result<(), RunError> {
+    ) -> Result<(), BenchError> {
         let Some(arguments) = arguments.filter(|_| !path.exists()) else { return Ok(()) };
         self.run(&arguments, None, 0, interrupt)?;
         // What a run left that was stopped has no such name.
@@ -154,17 +152,17 @@ impl<'a> Apus<'a> {
     }
 
     /// Where the snapshot of a chain lies that was made before, for hints out of it.
-    fn snapshot(&self, chain: &Chain) -> PathBuf {
+    fn snapshot(&self, chain: &BenchChain) -> PathBuf {
         self.scratch.join(format!("snapshot-{}.dat", chain.mark()))
     }
 
     /// Makes the snapshot of a chain that a subject takes hints out of, if it is not there.
     pub(super) fn write_snapshot(
         &self,
-        chain: &Chain,
+        chain: &BenchChain,
         subject: &Subject,
         interrupt: &AtomicBool,
-    ) -> Result<(), RunError> {
+    ) -> Result<(), BenchError> {
         let mut writes = subject.plainer();
         if let Some(Subject::Apus { output, .. }) = &mut writes {
             "snapshot".clone_into(output);
@@ -177,7 +175,7 @@ impl<'a> Apus<'a> {
     /// the peers: they are held against hints, and a chainstate is written, as bitcoind does.
     pub(crate) fn download_arguments(
         &self,
-        chain: &Chain,
+        chain: &BenchChain,
         peers: &[SocketAddr],
         v2transport: bool,
         dbcache_mib: u64,
@@ -192,9 +190,8 @@ impl<'a> Apus<'a> {
             ("--workdir", self.folder().join(WORK).display().to_string()),
             ("--report", self.report().display().to_string()),
             ("--progress", "none".to_owned()),
-            ("--assumevalid", "hints".to_owned()),
         ]);
-        line(&["sync"], pairs)
+        line(&["sync"], pairs, true)
     }
 
     /// Where a run leaves its report.
@@ -209,7 +206,7 @@ impl<'a> Apus<'a> {
         threads: Option<usize>,
         round: u32,
         interrupt: &AtomicBool,
-    ) -> Result<(OneRun, Report), RunError> {
+    ) -> Result<(OneRun, ApusReport), BenchError> {
         fs::create_dir_all(self.folder()).at(&self.folder())?;
         remove_file(&self.report())?;
         remove_file(&self.folder().join(SNAPSHOT))?;
@@ -223,15 +220,12 @@ impl<'a> Apus<'a> {
         let first = self.place.unwrap_or(0);
         let processors = threads.map(|threads| first..first.saturating_add(threads));
         let usage = process::run_on(processors, &mut command, LIMIT, interrupt)?;
-        let report = Report::read(&self.report())?;
+        let report = ApusReport::read(&self.report())?;
         let run = OneRun {
-            round,
-            wall_seconds: usage.wall_seconds,
             cpu_seconds: report.cpu_seconds.unwrap_or(0.0).max(usage.cpu_seconds),
             rss_peak_bytes: report.rss_peak_bytes.max(usage.rss_peak_bytes),
             phases: report.phases.clone(),
-            connect_seconds: None,
-            side_by_side_seconds: None,
+            ..OneRun::of(round, usage)
         };
         Ok((run, report))
     }
@@ -252,20 +246,22 @@ const PROVED: &str = "proved";
 /// Name of the folder for progress.
 const WORK: &str = "apus.work";
 
-/// A line of a command with these options.
-fn line(command: &[&str], pairs: Vec<(&str, String)>) -> Vec<String> {
+/// A line of a command with these options. Where a run `assumes` what hints cover, it is measured how fast
+/// blocks are taken, not whether they are valid.
+fn line(command: &[&str], pairs: Vec<(&str, String)>, assumes: bool) -> Vec<String> {
+    let flag = assumes.then_some("--assume-hinted-valid");
     let options = pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
     let command = command.iter().map(|word| (*word).to_owned());
-    command.chain(options).collect()
+    command.chain(options).chain(flag.map(str::to_owned)).collect()
 }
 
 /// Removes a file if it is there.
-fn remove_file(path: &Path) -> Result<(), RunError> {
+fn remove_file(path: &Path) -> Result<(), BenchError> {
     unless_gone(fs::remove_file(path)).at(path)
 }
 
 /// Removes a folder if it is there.
-fn remove_folder(path: &Path) -> Result<(), RunError> {
+fn remove_folder(path: &Path) -> Result<(), BenchError> {
     unless_gone(fs::remove_dir_all(path)).at(path)
 }
 
@@ -279,11 +275,11 @@ fn unless_gone(removed: io::Result<()>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::testing::{apus, manifest, roots, utxo};
+    use crate::run::tests::{apus, manifest, roots, utxo};
     use apus_chain::Network;
 
     fn arguments(subject: &Subject) -> Option<String> {
-        let chain = Chain {
+        let chain = BenchChain {
             name: "small".to_owned(),
             folder: PathBuf::new(),
             network: Network::Regtest,
@@ -291,23 +287,25 @@ mod tests {
             hints: "chain.hints".into(),
             manifest: Some(manifest()),
         };
-        let apus = Apus::new(Path::new("apus"), Path::new("s"));
+        let apus = ApusRunner::new(Path::new("apus"), Path::new("s"));
         Some(apus.arguments(&chain, Some(Path::new("node")), subject)?.join(" "))
     }
 
     #[test]
     fn an_engine_is_given_what_it_takes() {
-        let around = |own: &str, par: u32| {
+        let around = |own: &str, par: u32, more: &str| {
             Some(format!(
                 "sync --chain regtest --blocksdir blocks {own} --par {par} --dbcache 450 --out null \
-                 --workdir s/apus.work --report s/report.json --progress none"
+                 --workdir s/apus.work --report s/report.json --progress none{more}"
             ))
         };
         assert_eq!(
             arguments(&apus("sha256", 1)),
             around(
-                "--hints chain.hints --engine swiftsync --assumevalid hints,cd --aggregate sha256",
-                1
+                "--hints chain.hints --engine swiftsync --validation assumevalid --assumevalid cd \
+                 --aggregate sha256",
+                1,
+                " --assume-hinted-valid"
             )
         );
         let mut of_snapshot = apus("sha256", 1);
@@ -317,19 +315,23 @@ mod tests {
         assert_eq!(
             arguments(&of_snapshot),
             around(
-                "--hints snapshot:s/snapshot-small-ab.dat --engine swiftsync --assumevalid hints,cd \
+                "--hints snapshot:s/snapshot-small-ab.dat --engine swiftsync --validation assumevalid --assumevalid cd \
                  --aggregate sha256",
-                1
+                1,
+                " --assume-hinted-valid"
             )
         );
         assert_eq!(
-            arguments(&utxo(Validation::Assumevalid)),
-            around("--engine utxo --assumevalid cd", 2)
+            arguments(&utxo(ScriptValidation::Assumevalid)),
+            around("--engine utxo --validation assumevalid --assumevalid cd", 2, "")
         );
-        assert_eq!(arguments(&utxo(Validation::Full)), around("--engine utxo --assumevalid 0", 2));
+        assert_eq!(
+            arguments(&utxo(ScriptValidation::Full)),
+            around("--engine utxo --validation full", 2, "")
+        );
         let of_node = |own: &str, rest: &str| {
             Some(format!(
-                "{own} --assumevalid cd --par 2 --dbcache 450{rest} --workdir \
+                "{own} --validation assumevalid --assumevalid cd --par 2 --dbcache 450{rest} --workdir \
                  s/apus.work --report s/report.json --progress none"
             ))
         };
@@ -340,17 +342,18 @@ mod tests {
                 " --out null"
             )
         );
-        let mut verify = utxo(Validation::Assumevalid);
+        let mut verify = utxo(ScriptValidation::Assumevalid);
         if let Subject::Apus { engine, .. } = &mut verify {
             *engine = VERIFY.to_owned();
         }
         assert_eq!(arguments(&verify), of_node("verify --chain regtest --datadir node", ""));
-        let mut by_proofs = utxo(Validation::Assumevalid);
+        let mut by_proofs = utxo(ScriptValidation::Assumevalid);
         if let Subject::Apus { engine, .. } = &mut by_proofs {
             *engine = UTREEXO.to_owned();
         }
-        let own = "--proofs s/proofs-small-ab --engine utreexo --assumevalid cd";
-        assert_eq!(arguments(&by_proofs), around(own, 2));
+        let own =
+            "--proofs s/proofs-small-ab --engine utreexo --validation assumevalid --assumevalid cd";
+        assert_eq!(arguments(&by_proofs), around(own, 2, ""));
         let mut with_coins = roots();
         if let Subject::Apus { output, .. } = &mut with_coins {
             *output = CHAINSTATE.to_owned();
@@ -365,7 +368,7 @@ mod tests {
         }
         let blocks = "utreexo prove --chain regtest --blocksdir blocks";
         assert_eq!(arguments(&prove), of_node(blocks, " --out s/proved"));
-        let node = Subject::Bitcoind { validation: Validation::Full, dbcache_mib: 450 };
+        let node = Subject::Bitcoind { validation: ScriptValidation::Full, dbcache_mib: 450 };
         assert_eq!(arguments(&node), None);
     }
 }

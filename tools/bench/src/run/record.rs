@@ -1,15 +1,16 @@
-//! [`Record`]: everything that a benchmark found. Its JSON is a contract (`docs/formats/bench.md`).
+//! [`BenchRecord`]: everything that a benchmark found. Its JSON is a contract (`docs/formats/bench.md`).
 //!
 //! What can be derived is in it too, so that a reader need not know how. No path of the machine is:
 //! commands name files by where they are in the chain's folder.
 
-use super::cache::PageCache;
+use super::chain::PageCache;
 use super::matrix::Subject;
 use super::report::{PhaseTime, SetResult};
-use crate::floor::{ChainFloor, Limits};
-use crate::machine::Machine;
-use crate::manifest::Manifest;
-use crate::stats::Spread;
+use crate::floor::{ChainFloor, MachineLimits};
+use crate::machine::BenchMachine;
+use crate::manifest::ChainManifest;
+use crate::process::Usage;
+use crate::table::MeasuredSpread;
 use serde::{Deserialize, Serialize};
 
 /// Version of the form. New fields do not change it; another meaning of one does.
@@ -17,7 +18,7 @@ pub const VERSION: u32 = 1;
 
 /// A benchmark.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Record {
+pub struct BenchRecord {
     /// [`VERSION`].
     pub version: u32,
     /// When it began, as `2026-11-22T00:34:51Z`.
@@ -40,7 +41,7 @@ pub struct Record {
     /// lack it: theirs did.
     pub bip30_lookups: Option<bool>,
     /// Where.
-    pub machine: Machine,
+    pub machine: BenchMachine,
     /// How block files lay.
     pub page_cache: PageCache,
     /// Which part of them was in memory before the first run, where the system tells.
@@ -48,7 +49,7 @@ pub struct Record {
     /// How often each subject was run; all of them once, then again.
     pub rounds: u32,
     /// What the machine can do.
-    pub limits: Option<Limits>,
+    pub limits: Option<MachineLimits>,
     /// By chain, in the order given.
     pub chains: Vec<ChainRecord>,
     /// What has to be known beside the numbers.
@@ -61,9 +62,9 @@ pub struct ChainRecord {
     /// Name of its folder.
     pub chain: String,
     /// What its maker said.
-    pub manifest: Option<Manifest>,
+    pub manifest: Option<ChainManifest>,
     /// How much was processed.
-    pub counts: Counts,
+    pub counts: RecordCounts,
     /// The set that every run of Apus led to.
     pub set: SetResult,
     /// The set that bitcoind has, which is the same.
@@ -71,7 +72,7 @@ pub struct ChainRecord {
     /// The least that it could take.
     pub floor: Option<ChainFloor>,
     /// By subject.
-    pub measured: Vec<Measured>,
+    pub measured: Vec<SubjectMeasured>,
     /// Runs of Apus against those of bitcoind with the same memory.
     pub ratios: Vec<Ratio>,
     /// One thread against more of them.
@@ -83,7 +84,7 @@ pub struct ChainRecord {
 
 /// How much a run processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
+pub struct RecordCounts {
     /// Blocks.
     pub blocks: u64,
     /// Transactions, coinbases included.
@@ -98,7 +99,7 @@ pub struct Counts {
 
 /// All runs of one subject.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Measured {
+pub struct SubjectMeasured {
     /// What was run.
     pub subject: Subject,
     /// Its arguments.
@@ -106,9 +107,9 @@ pub struct Measured {
     /// One by one.
     pub runs: Vec<OneRun>,
     /// Of the whole process, from outside.
-    pub wall_seconds: Spread,
+    pub wall_seconds: MeasuredSpread,
     /// Processor time of all its threads.
-    pub cpu_seconds: Spread,
+    pub cpu_seconds: MeasuredSpread,
     /// The greatest memory of any run.
     pub rss_peak_bytes: Option<u64>,
     /// Bytes of blocks over the median.
@@ -154,7 +155,7 @@ pub struct Ratio {
     pub bitcoind: Subject,
     /// Wall time of bitcoind over that of Apus: the medians, and the least and the greatest of the
     /// rounds, each by itself.
-    pub times_faster: Spread,
+    pub times_faster: MeasuredSpread,
 }
 
 /// What an output costs, or hints out of a snapshot.
@@ -165,7 +166,7 @@ pub struct OutputCost {
     pub subject: Subject,
     /// Its wall time over that of the other: the medians, and the least and the greatest of the rounds, each by
     /// itself.
-    pub over_null: Spread,
+    pub over_null: MeasuredSpread,
 }
 
 /// What more threads bring.
@@ -183,11 +184,149 @@ pub struct Scaling {
     pub side_by_side: Option<f64>,
 }
 
+// ---- numbers that follow from runs ----
+
+impl OneRun {
+    /// A run of which no more is known than what its process took.
+    pub(crate) fn of(round: u32, usage: Usage) -> Self {
+        let Usage { wall_seconds, cpu_seconds, rss_peak_bytes } = usage;
+        Self {
+            round,
+            wall_seconds,
+            cpu_seconds,
+            rss_peak_bytes,
+            phases: Vec::new(),
+            connect_seconds: None,
+            side_by_side_seconds: None,
+        }
+    }
+}
+
+/// What all runs of one subject come to; none if there is none.
+pub(super) fn measured(
+    subject: &Subject,
+    arguments: Vec<String>,
+    runs: Vec<OneRun>,
+    counts: &RecordCounts,
+) -> Option<SubjectMeasured> {
+    let spread =
+        |of: fn(&OneRun) -> f64| MeasuredSpread::of(&runs.iter().map(of).collect::<Vec<_>>());
+    let wall_seconds = spread(|run| run.wall_seconds)?;
+    Some(SubjectMeasured {
+        subject: subject.clone(),
+        arguments,
+        wall_seconds,
+        cpu_seconds: spread(|run| run.cpu_seconds)?,
+        rss_peak_bytes: runs.iter().filter_map(|run| run.rss_peak_bytes).max(),
+        bytes_per_second: counts.bytes as f64 / wall_seconds.median,
+        ns_per_transaction: wall_seconds.median * 1e9 / counts.transactions.max(1) as f64,
+        blocks_per_second: Some(counts.blocks as f64 / wall_seconds.median),
+        headers_share: headers_share(&runs),
+        over_floor: None,
+        runs,
+    })
+}
+
+/// The part of all work that one thread does before the others begin: none where no run tells of it.
+fn headers_share(runs: &[OneRun]) -> Option<f64> {
+    let share = |run: &OneRun| {
+        let headers = run.phases.iter().find(|phase| phase.phase == "headers")?;
+        (run.cpu_seconds > 0.0).then(|| headers.wall_seconds / run.cpu_seconds)
+    };
+    Some(MeasuredSpread::of(&runs.iter().filter_map(share).collect::<Vec<_>>())?.median)
+}
+
+/// Notes how far each subject is from the floor for as many threads, where that is known:
+/// `threads` is what the floor calls all of them.
+pub(super) fn over_floor(measured: &mut [SubjectMeasured], floor: &ChainFloor, threads: usize) {
+    for measured in measured {
+        let Subject::Apus { aggregate, par, .. } = &measured.subject else { continue };
+        let Some(of) = aggregate.as_deref().and_then(|kind| floor.of(kind)) else { continue };
+        let floor_ms = match *par {
+            1 => of.run.one_thread_ms,
+            par if par == threads => of.run.all_threads_ms,
+            _ => continue,
+        };
+        measured.over_floor = Some(measured.wall_seconds.median * 1e3 / floor_ms);
+    }
+}
+
+/// Each subject of Apus against bitcoind with the same memory that skips or runs scripts like it.
+pub(super) fn ratios(measured: &[SubjectMeasured]) -> Vec<Ratio> {
+    let nodes = || measured.iter().filter(|it| matches!(it.subject, Subject::Bitcoind { .. }));
+    let mut ratios = Vec::new();
+    for apus in measured.iter().filter(|it| matches!(it.subject, Subject::Apus { .. })) {
+        let alike = |subject: &Subject| (subject.dbcache_mib(), subject.validation());
+        for node in nodes().filter(|node| alike(&node.subject) == alike(&apus.subject)) {
+            ratios.extend(ratio(apus, node));
+        }
+    }
+    ratios
+}
+
+fn ratio(apus: &SubjectMeasured, node: &SubjectMeasured) -> Option<Ratio> {
+    let times_faster = times_as_long(node, apus)?;
+    Some(Ratio { apus: apus.subject.clone(), bitcoind: node.subject.clone(), times_faster })
+}
+
+/// Wall time of one subject over that of another; none where they have no round in common.
+fn times_as_long(one: &SubjectMeasured, other: &SubjectMeasured) -> Option<MeasuredSpread> {
+    let pairs = other.runs.iter().filter_map(|run| {
+        let beside = one.runs.iter().find(|beside| beside.round == run.round)?;
+        Some((beside.wall_seconds, run.wall_seconds))
+    });
+    let (ones, others): (Vec<f64>, Vec<f64>) = pairs.unzip();
+    MeasuredSpread::of_ratios(&ones, &others)
+}
+
+/// Each subject that writes something against the same that writes nothing, and hints out of a snapshot against those
+/// out of a hintsfile.
+pub(super) fn outputs(measured: &[SubjectMeasured]) -> Vec<OutputCost> {
+    let cost = |it: &SubjectMeasured| {
+        let plainer = it.subject.plainer().filter(|plainer| *plainer != it.subject)?;
+        let plainer = measured.iter().find(|other| other.subject == plainer)?;
+        let over_null = times_as_long(it, plainer)?;
+        Some(OutputCost { subject: it.subject.clone(), over_null })
+    };
+    measured.iter().filter_map(cost).collect()
+}
+
+/// Each subject with more than one thread against the same with one.
+pub(super) fn scaling(measured: &[SubjectMeasured]) -> Vec<Scaling> {
+    let mut found = Vec::new();
+    for many in measured {
+        let Subject::Apus { par: threads @ 2.., .. } = many.subject else { continue };
+        let single = with_one_thread(&many.subject);
+        if let Some(one) = measured.iter().find(|it| Some(&it.subject) == single.as_ref()) {
+            let one_seconds = one.wall_seconds.median;
+            let beside: Vec<f64> =
+                many.runs.iter().filter_map(|run| run.side_by_side_seconds).collect();
+            found.push(Scaling {
+                subject: many.subject.clone(),
+                threads,
+                times_faster: one_seconds / many.wall_seconds.median,
+                side_by_side: MeasuredSpread::of(&beside)
+                    .map(|beside| threads as f64 * one_seconds / beside.median),
+            });
+        }
+    }
+    found
+}
+
+pub(super) fn with_one_thread(subject: &Subject) -> Option<Subject> {
+    let mut single = subject.clone();
+    match &mut single {
+        Subject::Apus { par, .. } => *par = 1,
+        Subject::Bitcoind { .. } => return None,
+    }
+    Some(single)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::floor::Floor;
-    use crate::run::testing::record;
+    use crate::run::tests::record;
     use crate::{chainstate, prevouts};
     use serde_json::Value;
     use std::collections::BTreeSet;
@@ -247,7 +386,7 @@ mod tests {
         assert!(!records.is_empty(), "{}", runs.display());
         for path in records {
             let text = std::fs::read_to_string(&path).unwrap();
-            let record: Record = serde_json::from_str(&text).unwrap();
+            let record: BenchRecord = serde_json::from_str(&text).unwrap();
             assert!(!crate::run::tables(&record).is_empty(), "{}", path.display());
         }
     }
@@ -256,12 +395,151 @@ mod tests {
     fn what_was_written_can_be_read() {
         let record = record(&["a", "b"]);
         let text = serde_json::to_string(&record).unwrap();
-        let read: Record = serde_json::from_str(&text).unwrap();
+        let read: BenchRecord = serde_json::from_str(&text).unwrap();
         // The last digit of a float may differ.
         assert_eq!(read.chains[1].measured.len(), record.chains[1].measured.len());
         assert_eq!(read.chains[0].measured[0].runs, record.chains[0].measured[0].runs);
         assert_eq!((read.machine, read.limits), (record.machine, record.limits));
         let other = text.replace("\"version\"", "\"further\": [1], \"version\"");
-        assert!(serde_json::from_str::<Record>(&other).is_ok(), "fields may be added");
+        assert!(serde_json::from_str::<BenchRecord>(&other).is_ok(), "fields may be added");
+    }
+}
+
+#[cfg(test)]
+mod derive_tests {
+    use super::*;
+    use crate::floor::{ChainWork, FloorOf, FloorTimes};
+    use crate::run::matrix::{SNAPSHOT_HINTS, ScriptValidation};
+    use crate::run::report::PhaseTime;
+    use crate::run::tests::{roots, utxo};
+
+    const COUNTS: RecordCounts =
+        RecordCounts { blocks: 10, transactions: 1_000, inputs: 1, outputs: 1, bytes: 1_000_000 };
+
+    fn apus(aggregate: &str, par: usize) -> Subject {
+        Subject::Apus {
+            engine: "e".to_owned(),
+            validation: ScriptValidation::Assumevalid,
+            aggregate: Some(aggregate.to_owned()),
+            par,
+            dbcache_mib: 450,
+            output: "null".to_owned(),
+        }
+    }
+
+    fn of(subject: Subject, walls: &[f64]) -> SubjectMeasured {
+        let run = |(round, wall_seconds): (u32, &f64)| OneRun {
+            round,
+            wall_seconds: *wall_seconds,
+            cpu_seconds: 2.0 * wall_seconds,
+            rss_peak_bytes: (round != 1).then_some(u64::from(round)),
+            phases: Vec::new(),
+            connect_seconds: None,
+            side_by_side_seconds: (wall_seconds < &1.0).then_some(1.25),
+        };
+        measured(&subject, Vec::new(), (1..).zip(walls).map(run).collect(), &COUNTS).unwrap()
+    }
+
+    #[test]
+    fn rates_are_of_the_median_and_memory_of_the_worst() {
+        let measured = of(apus("a", 1), &[0.1, 0.4, 0.2]);
+        assert_eq!(measured.wall_seconds, MeasuredSpread { median: 0.2, min: 0.1, max: 0.4 });
+        assert_eq!(measured.cpu_seconds.median, 0.4);
+        assert_eq!(measured.rss_peak_bytes, Some(3));
+        assert_eq!(measured.bytes_per_second, 5_000_000.0);
+        assert_eq!(measured.ns_per_transaction, 200_000.0);
+        assert_eq!(super::measured(&apus("a", 1), Vec::new(), Vec::new(), &COUNTS), None);
+    }
+
+    #[test]
+    fn ratios_are_of_the_same_memory_and_of_rounds_side_by_side() {
+        let node = |dbcache_mib| Subject::Bitcoind {
+            validation: ScriptValidation::Assumevalid,
+            dbcache_mib,
+        };
+        let all = [
+            of(apus("a", 1), &[1.0, 2.0, 1.0]),
+            of(node(450), &[20.0, 30.0, 40.0]),
+            of(node(900), &[1.0, 1.0, 1.0]),
+        ];
+        let ratios = ratios(&all);
+        assert_eq!(ratios.len(), 1);
+        assert_eq!(ratios[0].bitcoind, node(450));
+        assert_eq!(ratios[0].times_faster, MeasuredSpread { median: 30.0, min: 15.0, max: 40.0 });
+    }
+
+    #[test]
+    fn runs_with_scripts_are_compared_with_runs_with_scripts() {
+        let both = [ScriptValidation::Assumevalid, ScriptValidation::Full];
+        let node = |validation| Subject::Bitcoind { validation, dbcache_mib: 450 };
+        let mut all: Vec<SubjectMeasured> = both.map(|it| of(utxo(it), &[1.0])).into();
+        all.extend(both.map(|it| of(node(it), &[2.0])));
+        let found: Vec<_> = ratios(&all).into_iter().map(|it| (it.apus, it.bitcoind)).collect();
+        assert_eq!(found, both.map(|it| (utxo(it), node(it))));
+    }
+
+    #[test]
+    fn an_output_is_compared_with_none() {
+        let all = [
+            of(crate::run::tests::apus("sha256", 2), &[1.0, 2.0]),
+            of(roots(), &[1.5, 2.2]),
+            of(crate::run::tests::apus("sha256", 1), &[4.0]),
+        ];
+        let [cost] = &outputs(&all)[..] else { panic!("{:?}", outputs(&all)) };
+        assert_eq!(cost.subject, roots());
+        assert!((cost.over_null.median - 3.7 / 3.0).abs() < 1e-9, "{cost:?}");
+        assert_eq!((cost.over_null.min, cost.over_null.max), (1.1, 1.5));
+        assert!(outputs(&all[1..]).is_empty());
+        let file = of(crate::run::tests::apus("sha256", 2), &[2.0]);
+        let mut snapshot = file.clone();
+        if let Subject::Apus { engine, .. } = &mut snapshot.subject {
+            SNAPSHOT_HINTS.clone_into(engine);
+        }
+        let found = outputs(&[file, snapshot.clone()]);
+        assert_eq!((found.len(), &found[0].subject), (1, &snapshot.subject));
+    }
+
+    #[test]
+    fn the_part_of_headers_is_of_all_work() {
+        let mut measured = of(apus("a", 1), &[2.0, 2.0, 2.0]);
+        assert_eq!((measured.blocks_per_second, measured.headers_share), (Some(5.0), None));
+        for (run, wall_seconds) in measured.runs.iter_mut().zip([0.5, 1.0, 2.0]) {
+            run.phases = vec![PhaseTime { phase: "headers".to_owned(), wall_seconds }];
+        }
+        assert_eq!(headers_share(&measured.runs), Some(0.25));
+    }
+
+    #[test]
+    fn scaling_compares_what_differs_in_threads_alone() {
+        let all = [
+            of(apus("a", 1), &[1.0]),
+            of(apus("a", 2), &[0.5]),
+            of(apus("b", 2), &[0.1]),
+            of(apus("a", 4), &[0.25]),
+        ];
+        let found: Vec<_> =
+            scaling(&all).iter().map(|it| (it.threads, it.times_faster, it.side_by_side)).collect();
+        assert_eq!(found, [(2, 2.0, Some(1.6)), (4, 4.0, Some(3.2))]);
+    }
+
+    #[test]
+    fn the_floor_is_that_of_the_same_threads_and_proof() {
+        let times = |one_thread_ms, all_threads_ms| FloorTimes { one_thread_ms, all_threads_ms };
+        let run = times(100.0, 50.0);
+        let floor = ChainFloor {
+            work: ChainWork::default(),
+            items: Vec::new(),
+            floors: vec![FloorOf { aggregate: "a".to_owned(), validation: run, run }],
+        };
+        let mut all = [
+            of(apus("a", 1), &[0.15]),
+            of(apus("a", 2), &[0.10]),
+            of(apus("a", 3), &[0.1]),
+            of(apus("b", 1), &[0.1]),
+            of(utxo(ScriptValidation::Assumevalid), &[0.1]),
+        ];
+        over_floor(&mut all, &floor, 2);
+        let found: Vec<Option<f64>> = all.iter().map(|it| it.over_floor).collect();
+        assert_eq!(found, [Some(1.5), Some(2.0), None, None, None]);
     }
 }

@@ -1,22 +1,27 @@
-//! [`session()`]: a whole benchmark, from making ready to the record.
+//! [`session()`]: a whole benchmark, from making ready to the record; [`ChainCourse`]: one chain with all that is run on it,
+//! and what came out so far.
 
-use super::cache::{self, PageCache};
-use super::chain::Chain;
-use super::course::Course;
-use super::error::{At, RunError};
+use super::chain::{self, BenchChain, PageCache, read_json};
 use super::matrix::Subject;
-use super::own::Apus;
-use super::record::{Record, VERSION};
+use super::node::BenchNodeFolder;
+use super::own::ApusRunner;
+use super::record::{self, BenchRecord, ChainRecord, OneRun, VERSION, with_one_thread};
+use super::report::{AgreedResult, ApusReport};
+use super::subject::{self, LeftOutSubjects};
 use super::tables;
-use crate::machine::Machine;
+use crate::error::{AtPath, BenchError, go_on};
+use crate::floor::{Floor, MachineLimits};
+use crate::machine::BenchMachine;
+use crate::process;
 use std::collections::BTreeMap;
-use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, SystemTime};
+use std::{fs, thread};
 
 /// What to do.
-pub struct Plan<'a> {
+pub struct SessionPlan<'a> {
     /// Name of the profile.
     pub profile: &'a str,
     /// Whether times will mean anything.
@@ -32,7 +37,7 @@ pub struct Plan<'a> {
     /// What was asked for, to be kept in the record.
     pub command: Vec<String>,
     /// On what.
-    pub chains: Vec<Chain>,
+    pub chains: Vec<BenchChain>,
     /// What is run; of the node only if it takes part. What does not fit a chain is left out.
     pub subjects: Vec<Subject>,
     /// Why the program can run no scripts, if it cannot.
@@ -43,63 +48,12 @@ pub struct Plan<'a> {
     pub rounds: u32,
     /// How block files should lie.
     pub page_cache: PageCache,
-    /// Whether to measure the machine and work out the floor.
-    pub floor: bool,
+    /// The program that measures the machine and works out the floor, if that is wanted.
+    pub floor: Option<&'a Path>,
     /// A folder for everything that is made on the way. What a node needs for a chain stays in it.
     pub scratch: &'a Path,
     /// Seconds since 1970.
     pub now: i64,
-}
-
-/// What is being done.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Event<'a> {
-    /// A node reads the chain for the first time.
-    Preparing(&'a str),
-    /// Proofs are made that some subjects go by.
-    Proving(&'a str),
-    /// A snapshot is made, for runs that take hints out of it.
-    Snapshot(&'a str),
-    /// Some subjects are not run.
-    LeftOut {
-        /// On which chain.
-        chain: &'a str,
-        /// Which, and why.
-        what: &'a str,
-    },
-    /// The machine is measured.
-    Measuring(&'a str),
-    /// A run ended.
-    Ran {
-        /// From 1.
-        round: u32,
-        /// How many there are.
-        of: u32,
-        /// On which chain.
-        chain: &'a str,
-        /// What.
-        subject: &'a Subject,
-        /// How long it took.
-        wall_seconds: f64,
-    },
-    /// A node goes through its set.
-    Asking(&'a str),
-}
-
-impl fmt::Display for Event<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Preparing(chain) => write!(f, "{chain}: bitcoind indexes the blocks"),
-            Self::Proving(chain) => write!(f, "{chain}: proofs of all blocks are made"),
-            Self::Snapshot(chain) => write!(f, "{chain}: a snapshot is made"),
-            Self::LeftOut { chain, what } => write!(f, "{chain}: {what}"),
-            Self::Measuring(chain) => write!(f, "{chain}: measuring the machine"),
-            Self::Ran { round, of, chain, subject, wall_seconds } => {
-                write!(f, "{chain}, round {round} of {of}: {subject}: {wall_seconds:.3} s")
-            }
-            Self::Asking(chain) => write!(f, "{chain}: bitcoind goes through its set"),
-        }
-    }
 }
 
 /// Files beside the record, by name.
@@ -107,24 +61,24 @@ pub type Attachments = BTreeMap<String, Vec<u8>>;
 
 /// Does it all. Results that differ are an error.
 pub fn session(
-    plan: &Plan<'_>,
+    plan: &SessionPlan<'_>,
     interrupt: &AtomicBool,
-    each: &mut dyn FnMut(Event<'_>),
-) -> Result<(Record, Attachments), RunError> {
+    each: &mut dyn FnMut(String),
+) -> Result<(BenchRecord, Attachments), BenchError> {
     fs::create_dir_all(plan.scratch).at(plan.scratch)?;
     // Asked before anything here makes a load of its own.
-    let machine = Machine::here();
+    let machine = BenchMachine::here();
     let mut courses = Vec::new();
     for chain in &plan.chains {
-        courses.push(Course::prepare(plan, chain, interrupt, each)?);
+        courses.push(ChainCourse::prepare(plan, chain, interrupt, each)?);
     }
     let files: Vec<PathBuf> =
         courses.iter().flat_map(|course| course.files().iter().cloned()).collect();
     if plan.page_cache == PageCache::Warm {
-        cache::warm(&files)?;
+        chain::warm(&files)?;
     }
-    let cached_share = cache::cached_share(&files)?;
-    let apus = Apus::new(plan.program, plan.scratch);
+    let cached_share = chain::cached_share(&files)?;
+    let apus = ApusRunner::new(plan.program, plan.scratch);
     for round in 1..=plan.rounds {
         let mut turns: Vec<(usize, usize)> = courses
             .iter()
@@ -136,15 +90,13 @@ pub fn session(
             turns.reverse();
         }
         for (course, lane) in turns {
-            if interrupt.load(Ordering::Relaxed) {
-                return Err(RunError::Interrupted);
-            }
+            go_on(interrupt)?;
             courses[course].turn(plan, &apus, lane, round, interrupt, each)?;
             courses[course].beside(plan, &apus, lane, machine.memory_bytes, interrupt)?;
         }
     }
     let bitcoind = courses.iter().find_map(|course| course.bitcoind().map(str::to_owned));
-    let bip30_lookups = courses.iter().find_map(Course::looks_up_bip30);
+    let bip30_lookups = courses.iter().find_map(ChainCourse::looks_up_bip30);
     let limits = courses.iter().find_map(|course| course.limits().cloned());
     let left_out: Vec<String> = courses
         .iter()
@@ -157,7 +109,7 @@ pub fn session(
     for course in courses {
         chains.push(course.finish(plan.scratch, interrupt, each, &mut attachments)?);
     }
-    let mut record = Record {
+    let mut record = BenchRecord {
         version: VERSION,
         date: apus_chain::utc(plan.now),
         profile: plan.profile.to_owned(),
@@ -179,4 +131,403 @@ pub fn session(
     record.notes = tables::notes(&record);
     record.notes.extend(left_out);
     Ok((record, attachments))
+}
+
+// ---- one chain with all that is run on it ----
+
+/// Longer than measuring the machine and counting any chain should take.
+const FLOOR_LIMIT: Duration = Duration::from_secs(3_600);
+
+/// One chain with all that runs on it.
+pub(super) struct ChainCourse<'a> {
+    chain: &'a BenchChain,
+    node: Option<BenchNodeFolder>,
+    floor: Option<Floor>,
+    /// Block files that any process reads.
+    files: Vec<PathBuf>,
+    /// The chain's own, as they were before.
+    before: Vec<(PathBuf, u64, SystemTime)>,
+    lanes: Vec<SubjectRuns>,
+    /// What is not run, and why.
+    left_out: Vec<String>,
+    agreed: Option<AgreedResult>,
+}
+
+/// One subject on one chain.
+struct SubjectRuns {
+    subject: Subject,
+    arguments: Vec<String>,
+    runs: Vec<OneRun>,
+    /// Of each run: the report, or the log.
+    papers: Vec<Vec<u8>>,
+}
+
+impl<'a> ChainCourse<'a> {
+    /// Makes everything ready that is not timed.
+    pub(super) fn prepare(
+        plan: &SessionPlan<'_>,
+        chain: &'a BenchChain,
+        interrupt: &AtomicBool,
+        each: &mut dyn FnMut(String),
+    ) -> Result<Self, BenchError> {
+        let mut files = chain.files()?;
+        let before = states(&files)?;
+        let node = match plan.bitcoind {
+            Some(program) => {
+                each(format!("{}: bitcoind indexes the blocks", chain.name));
+                Some(BenchNodeFolder::prepare(program, chain, plan.scratch, interrupt)?)
+            }
+            None => None,
+        };
+        if let Some(node) = &node {
+            files.extend(node.files()?);
+        }
+        let floor = match plan.floor {
+            Some(program) => {
+                each(format!("{}: measuring the machine", chain.name));
+                Some(measure(program, plan.scratch, chain, interrupt)?)
+            }
+            None => None,
+        };
+        let apus = ApusRunner::new(plan.program, plan.scratch);
+        let mut lanes = Vec::new();
+        let (chosen, left_out) =
+            subject::choose(&plan.subjects, chain, plan.no_interpreter.as_deref(), node.is_some());
+        if let Some(subject) = chosen.iter().find(|subject| subject.takes_proofs()) {
+            each(format!("{}: proofs of all blocks are made", chain.name));
+            apus.prove(chain, subject, interrupt)?;
+        }
+        if let Some(subject) = chosen.iter().find(|subject| subject.takes_snapshot()) {
+            each(format!("{}: a snapshot is made", chain.name));
+            apus.write_snapshot(chain, subject, interrupt)?;
+        }
+        for subject in chosen {
+            let arguments = match (&subject, &node) {
+                (Subject::Bitcoind { validation, dbcache_mib }, Some(node)) => {
+                    Some(node.arguments(*validation, *dbcache_mib))
+                }
+                (_, node) => {
+                    apus.arguments(chain, node.as_ref().map(BenchNodeFolder::path), &subject)
+                }
+            };
+            lanes.extend(arguments.map(|arguments| SubjectRuns::new(subject, arguments)));
+        }
+        let left_out: Vec<String> = left_out.iter().map(LeftOutSubjects::text).collect();
+        for what in &left_out {
+            each(format!("{}: {what}", chain.name));
+        }
+        Ok(Self { chain, node, floor, files, before, lanes, left_out, agreed: None })
+    }
+
+    /// One run of one subject.
+    pub(super) fn turn(
+        &mut self,
+        plan: &SessionPlan<'_>,
+        apus: &ApusRunner<'_>,
+        lane: usize,
+        round: u32,
+        interrupt: &AtomicBool,
+        each: &mut dyn FnMut(String),
+    ) -> Result<(), BenchError> {
+        self.quiet(plan)?;
+        let lane = &mut self.lanes[lane];
+        let run = match (&lane.subject, &self.node) {
+            (Subject::Bitcoind { validation, dbcache_mib }, Some(node)) => {
+                let timed = node.run(*validation, *dbcache_mib, interrupt)?;
+                lane.papers.push(timed.log.extract.clone().into_bytes());
+                OneRun {
+                    connect_seconds: timed.log.connect_seconds(),
+                    ..OneRun::of(round, timed.usage)
+                }
+            }
+            (subject, _) => {
+                let (run, report) =
+                    apus.run(&lane.arguments, lane.subject.threads(), round, interrupt)?;
+                let path = apus.report();
+                lane.papers.push(fs::read(&path).at(&path)?);
+                let who = format!("{subject} in round {round}");
+                expect_work(self.chain, &who, subject, &report)?;
+                match &mut self.agreed {
+                    None => self.agreed = Some(AgreedResult::first(self.chain, &who, &report)?),
+                    Some(agreed) => agreed.expect(self.chain, &who, &report.set)?,
+                }
+                run
+            }
+        };
+        let (chain, subject, of) = (&self.chain.name, &lane.subject, plan.rounds);
+        each(format!("{chain}, round {round} of {of}: {subject}: {:.3} s", run.wall_seconds));
+        lane.runs.push(run);
+        Ok(())
+    }
+
+    /// What the run before wrote must not be on its way to the disk while the next one is timed.
+    fn quiet(&self, plan: &SessionPlan<'_>) -> Result<(), BenchError> {
+        rustix::fs::sync();
+        match plan.page_cache {
+            PageCache::Dropped => Ok(chain::drop_files(&self.files)?),
+            PageCache::Warm => Ok(()),
+        }
+    }
+
+    /// After a run with several threads, as many runs with one, if a run with one is measured at all.
+    pub(super) fn beside(
+        &mut self,
+        plan: &SessionPlan<'_>,
+        apus: &ApusRunner<'_>,
+        lane: usize,
+        memory_bytes: Option<u64>,
+        interrupt: &AtomicBool,
+    ) -> Result<(), BenchError> {
+        let subject = &self.lanes[lane].subject;
+        let single = record::with_one_thread(subject);
+        if !self.lanes.iter().any(|lane| Some(&lane.subject) == single.as_ref()) {
+            return Ok(());
+        }
+        self.quiet(plan)?;
+        let at = (self.chain, self.node.as_ref().map(BenchNodeFolder::path));
+        let Some((seconds, reports)) = side_by_side(apus, at, subject, memory_bytes, interrupt)?
+        else {
+            return Ok(());
+        };
+        let who = format!("{subject}, one of as many side by side");
+        for report in reports {
+            expect_work(self.chain, &who, subject, &report)?;
+            if let Some(agreed) = &mut self.agreed {
+                agreed.expect(self.chain, &who, &report.set)?;
+            }
+        }
+        if let Some(run) = self.lanes[lane].runs.last_mut() {
+            run.side_by_side_seconds = Some(seconds);
+        }
+        Ok(())
+    }
+
+    /// What the chain is called.
+    pub(super) fn name(&self) -> &str {
+        &self.chain.name
+    }
+
+    /// How many subjects there are.
+    pub(super) fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// What is not run, and why.
+    pub(super) fn left_out(&self) -> &[String] {
+        &self.left_out
+    }
+
+    /// Block files that any process reads.
+    pub(super) fn files(&self) -> &[PathBuf] {
+        &self.files
+    }
+
+    /// What the node says of itself.
+    pub(super) fn bitcoind(&self) -> Option<&str> {
+        self.node.as_ref().map(BenchNodeFolder::version)
+    }
+
+    /// Whether it looks up every output for BIP-30.
+    pub(super) fn looks_up_bip30(&self) -> Option<bool> {
+        self.node.as_ref().map(BenchNodeFolder::looks_up_bip30)
+    }
+
+    /// What the machine can do.
+    pub(super) fn limits(&self) -> Option<&MachineLimits> {
+        self.floor.as_ref().map(|floor| &floor.limits)
+    }
+
+    /// Asks the node for its set, and works out what follows from the runs.
+    pub(super) fn finish(
+        self,
+        scratch: &Path,
+        interrupt: &AtomicBool,
+        each: &mut dyn FnMut(String),
+        attachments: &mut Attachments,
+    ) -> Result<ChainRecord, BenchError> {
+        let name = &self.chain.name;
+        let mut agreed = self.agreed.ok_or_else(|| {
+            BenchError::usage(format!("{name}: nothing of Apus was run, so nothing is compared"))
+        })?;
+        let bitcoind_set = match &self.node {
+            Some(node) => {
+                each(format!("{name}: bitcoind goes through its set"));
+                let set = node.set(interrupt)?;
+                agreed.expect(self.chain, "bitcoind", &set)?;
+                Some(set)
+            }
+            None => None,
+        };
+        if states(&self.chain.files()?)? != self.before {
+            return Err(BenchError::different(format!(
+                "{name}: the block files were changed while they were measured"
+            )));
+        }
+        let places = [(&*self.chain.folder, "CHAIN"), (scratch, "SCRATCH")];
+        let mut measured = Vec::new();
+        for lane in self.lanes {
+            let arguments = lane.arguments.iter().map(|it| without_places(it, &places)).collect();
+            let one = record::measured(&lane.subject, arguments, lane.runs, &agreed.counts);
+            if let Some(one) = &one {
+                // Of the run in the middle; of an even number, of one of the two there.
+                let middle = one.runs.iter().enumerate().min_by(|(_, a), (_, b)| {
+                    let off = |run: &OneRun| (run.wall_seconds - one.wall_seconds.median).abs();
+                    off(a).total_cmp(&off(b))
+                });
+                let paper = middle.and_then(|(index, _)| lane.papers.into_iter().nth(index));
+                attachments.extend(paper.map(|paper| (file_name(name, &lane.subject), paper)));
+            }
+            measured.extend(one);
+        }
+        let floor = self.floor.and_then(|floor| Some((floor.chain?, floor.limits.threads)));
+        if let Some((floor, threads)) = &floor {
+            record::over_floor(&mut measured, floor, *threads);
+        }
+        Ok(ChainRecord {
+            chain: name.clone(),
+            manifest: self.chain.manifest.clone(),
+            counts: agreed.counts,
+            set: agreed.set,
+            bitcoind_set,
+            floor: floor.map(|(floor, _)| floor),
+            ratios: record::ratios(&measured),
+            scaling: record::scaling(&measured),
+            outputs: record::outputs(&measured),
+            measured,
+        })
+    }
+}
+
+impl SubjectRuns {
+    fn new(subject: Subject, arguments: Vec<String>) -> Self {
+        Self { subject, arguments, runs: Vec::new(), papers: Vec::new() }
+    }
+}
+
+/// A run must have done the work that it is timed for.
+fn expect_work(
+    chain: &BenchChain,
+    who: &str,
+    subject: &Subject,
+    report: &ApusReport,
+) -> Result<(), BenchError> {
+    let wrong = report.differences(subject, chain.manifest.as_ref());
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    let (name, wrong) = (&chain.name, wrong.join(", "));
+    Err(BenchError::different(format!(
+        "{name}: {who} did other work than it was to, by its report: {wrong}: no time counts"
+    )))
+}
+
+/// Measures the machine on a chain, in a process of its own: that one takes memory for it, which
+/// this one must not, and has a kernel for each of its children.
+fn measure(
+    program: &Path,
+    scratch: &Path,
+    chain: &BenchChain,
+    interrupt: &AtomicBool,
+) -> Result<Floor, BenchError> {
+    let json = scratch.join("floor.json");
+    let mut command = Command::new(program);
+    command.args(["floor", "--chain-dir"]).arg(&chain.folder).arg("--json").arg(&json);
+    process::run(&mut command, FLOOR_LIMIT, interrupt)?;
+    read_json(&json)
+}
+
+/// Length and time of change of each file.
+fn states(files: &[PathBuf]) -> Result<Vec<(PathBuf, u64, SystemTime)>, BenchError> {
+    let state = |path: &PathBuf| {
+        let meta = fs::metadata(path).at(path)?;
+        Ok((path.clone(), meta.len(), meta.modified().at(path)?))
+    };
+    files.iter().map(state).collect()
+}
+
+/// An argument without the machine's own folders.
+fn without_places(argument: &str, places: &[(&Path, &str)]) -> String {
+    places.iter().fold(argument.to_owned(), |argument, (place, word)| {
+        match place.to_str().filter(|place| !place.is_empty()) {
+            Some(place) => argument.replace(place, word),
+            None => argument,
+        }
+    })
+}
+
+/// Name of the report or log of a subject.
+fn file_name(chain: &str, subject: &Subject) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    let name: String = format!("{chain} {subject}").chars().map(plain).collect();
+    match subject {
+        Subject::Apus { .. } => format!("{name}.report.json"),
+        Subject::Bitcoind { .. } => format!("{name}.debug.log"),
+    }
+}
+
+// ---- runs side by side ----
+//
+// They share nothing but the machine. What its memory, its disk and its clock take from processors that work at the
+// same time is no fault of a program with threads, which can only come near to it.
+
+/// What a run takes beside its `--dbcache` at most, in MiB.
+const BESIDE_DBCACHE_MIB: u64 = 100;
+
+/// Runs them. Gives their mean wall time and their reports; none where the subject has one thread, or where memory of
+/// so many bytes is too little for all at once.
+pub(super) fn side_by_side(
+    apus: &ApusRunner<'_>,
+    (chain, node): (&BenchChain, Option<&Path>),
+    subject: &Subject,
+    memory_bytes: Option<u64>,
+    interrupt: &AtomicBool,
+) -> Result<Option<(f64, Vec<ApusReport>)>, BenchError> {
+    let places = subject.threads().filter(|threads| *threads > 1);
+    let (Some(places), Some(single)) = (places, with_one_thread(subject)) else { return Ok(None) };
+    let each_mib = subject.dbcache_mib().saturating_add(BESIDE_DBCACHE_MIB);
+    let needed = each_mib.saturating_mul(places as u64).saturating_mul(1 << 20);
+    if memory_bytes.is_none_or(|memory| memory < needed) {
+        return Ok(None);
+    }
+    let one = |place: usize| {
+        let apus = ApusRunner { place: Some(place), ..*apus };
+        let arguments = apus.arguments(chain, node, &single);
+        arguments.map(|arguments| apus.run(&arguments, Some(1), 0, interrupt)).transpose()
+    };
+    let ended: Vec<_> = thread::scope(|scope| {
+        let begun: Vec<_> = (0..places).map(|place| scope.spawn(move || one(place))).collect();
+        begun.into_iter().map(|run| run.join()).collect()
+    });
+    let (mut seconds, mut reports) = (0.0, Vec::new());
+    for run in ended {
+        let run = run.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let Some((run, report)) = run else { return Ok(None) };
+        seconds += run.wall_seconds;
+        reports.push(report);
+    }
+    Ok(Some((seconds / places as f64, reports)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::matrix::ScriptValidation;
+
+    #[test]
+    fn a_record_names_no_folder_of_the_machine() {
+        let places = [(Path::new("/data/chain"), "CHAIN"), (Path::new(""), "SCRATCH")];
+        assert_eq!(without_places("/data/chain/blocks", &places), "CHAIN/blocks");
+        assert_eq!(without_places("snapshot:/data/x", &places), "snapshot:/data/x");
+    }
+
+    #[test]
+    fn papers_have_plain_names() {
+        let node = |validation| Subject::Bitcoind { validation, dbcache_mib: 450 };
+        let name = |validation| file_name("a b", &node(validation));
+        assert_eq!(name(ScriptValidation::Assumevalid), "a-b-bitcoind-dbcache-450.debug.log");
+        assert_eq!(
+            name(ScriptValidation::Full),
+            "a-b-bitcoind-assumevalid-0-dbcache-450.debug.log"
+        );
+    }
 }

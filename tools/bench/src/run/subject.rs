@@ -1,5 +1,6 @@
 //! [`Subject`]: something that is run again and again, and what it is called.
 
+use super::chain::BenchChain;
 use super::matrix::{COINS, PROOFS, SNAPSHOT_HINTS, UTREEXO, VERIFY, connects, judged_by};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -10,7 +11,7 @@ use std::fmt;
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "lowercase")]
-pub enum Validation {
+pub enum ScriptValidation {
     /// They are skipped up to the assumed-valid block.
     #[default]
     Assumevalid,
@@ -18,8 +19,8 @@ pub enum Validation {
     Full,
 }
 
-impl Validation {
-    /// Its name in records.
+impl ScriptValidation {
+    /// As `apus sync --validation` takes it.
     pub fn word(self) -> &'static str {
         match self {
             Self::Assumevalid => "assumevalid",
@@ -36,8 +37,8 @@ pub enum Subject {
     Apus {
         /// `--engine`.
         engine: String,
-        /// `--assumevalid`: the chain's block, or 0.
-        validation: Validation,
+        /// `--validation`.
+        validation: ScriptValidation,
         /// `--aggregate`; none where the engine needs no proof.
         aggregate: Option<String>,
         /// `--par`.
@@ -52,7 +53,7 @@ pub enum Subject {
     Bitcoind {
         /// `-assumevalid`: the chain's block, or 0. Older records were always with the block.
         #[serde(default)]
-        validation: Validation,
+        validation: ScriptValidation,
         /// `-dbcache`.
         dbcache_mib: u64,
     },
@@ -110,7 +111,7 @@ impl Subject {
     }
 
     /// What it checks of scripts.
-    pub fn validation(&self) -> Validation {
+    pub fn validation(&self) -> ScriptValidation {
         match self {
             Self::Apus { validation, .. } | Self::Bitcoind { validation, .. } => *validation,
         }
@@ -119,12 +120,12 @@ impl Subject {
 
 /// How subjects are called where room is short: engines and validations are named only if there is
 /// more than one of them.
-pub struct Names {
+pub struct SubjectNames {
     engines: bool,
     validations: bool,
 }
 
-impl Names {
+impl SubjectNames {
     /// Names for these.
     pub fn of<'a>(subjects: impl IntoIterator<Item = &'a Subject>) -> Self {
         let (mut engines, mut validations) = (BTreeSet::new(), BTreeSet::new());
@@ -159,15 +160,86 @@ impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Apus { .. } => {
-                f.write_str(&Names { engines: true, validations: true }.name(self))
+                f.write_str(&SubjectNames { engines: true, validations: true }.name(self))
             }
-            Self::Bitcoind { validation: Validation::Assumevalid, dbcache_mib } => {
+            Self::Bitcoind { validation: ScriptValidation::Assumevalid, dbcache_mib } => {
                 write!(f, "bitcoind dbcache={dbcache_mib}")
             }
-            Self::Bitcoind { validation: Validation::Full, dbcache_mib } => {
+            Self::Bitcoind { validation: ScriptValidation::Full, dbcache_mib } => {
                 write!(f, "bitcoind assumevalid=0 dbcache={dbcache_mib}")
             }
         }
+    }
+}
+
+// ---- what can be run on a chain, and why the others cannot ----
+//
+// What cannot be run is left out with a word, so that one list of subjects does for chains and
+// builds of all kinds.
+
+/// Subjects that are not run on a chain, all for the same reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LeftOutSubjects {
+    pub(super) subjects: Vec<Subject>,
+    pub(super) why: String,
+}
+
+impl LeftOutSubjects {
+    /// In words.
+    pub(super) fn text(&self) -> String {
+        let names: Vec<String> = self.subjects.iter().map(Subject::to_string).collect();
+        format!("left out {}: {}", names.join(", "), self.why)
+    }
+}
+
+/// Those subjects that can be run on `chain`, and the others by reason. `no_interpreter` says why
+/// the program can run no scripts, if it cannot, and `has_node` whether a node takes part.
+pub(super) fn choose(
+    subjects: &[Subject],
+    chain: &BenchChain,
+    no_interpreter: Option<&str>,
+    has_node: bool,
+) -> (Vec<Subject>, Vec<LeftOutSubjects>) {
+    let (mut chosen, mut left_out) = (Vec::new(), Vec::<LeftOutSubjects>::new());
+    for subject in subjects {
+        let Some(why) = obstacle(subject, chain, no_interpreter, has_node) else {
+            chosen.push(subject.clone());
+            continue;
+        };
+        match left_out.iter_mut().find(|it| it.why == why) {
+            Some(others) => others.subjects.push(subject.clone()),
+            None => left_out.push(LeftOutSubjects { subjects: vec![subject.clone()], why }),
+        }
+    }
+    (chosen, left_out)
+}
+
+/// Why a subject cannot be run on a chain.
+fn obstacle(
+    subject: &Subject,
+    chain: &BenchChain,
+    no_interpreter: Option<&str>,
+    has_node: bool,
+) -> Option<String> {
+    if subject.of_node() && !has_node {
+        return Some("it goes by a node's index and undo data: give --against bitcoind".to_owned());
+    }
+    let in_order = subject.sees_coins();
+    if let Some(why) = no_interpreter.filter(|_| in_order) {
+        // Even if they skip most: the chain goes on above its assumed-valid block.
+        return Some(why.to_owned());
+    }
+    match (subject.validation(), &chain.manifest) {
+        (ScriptValidation::Assumevalid, None) if in_order => {
+            Some("without a manifest.json it is not known which block to assume valid".to_owned())
+        }
+        (ScriptValidation::Full, None) => {
+            Some("without a manifest.json it is not known whether it is signed".to_owned())
+        }
+        (ScriptValidation::Full, Some(manifest)) if !manifest.signed => {
+            Some("the chain is not signed, so its scripts are not valid".to_owned())
+        }
+        _ => None,
     }
 }
 
@@ -176,7 +248,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn utxo(validation: Validation) -> Subject {
+    fn utxo(validation: ScriptValidation) -> Subject {
         Subject::Apus {
             engine: "utxo".to_owned(),
             validation,
@@ -189,17 +261,20 @@ mod tests {
 
     #[test]
     fn names_say_what_differs() {
-        let full = utxo(Validation::Full);
+        let full = utxo(ScriptValidation::Full);
         let mut proof = full.clone();
         if let Subject::Apus { engine, validation, aggregate, output, .. } = &mut proof {
             *engine = "swiftsync".to_owned();
-            *validation = Validation::Assumevalid;
+            *validation = ScriptValidation::Assumevalid;
             *aggregate = Some("sha256".to_owned());
             *output = "snapshot".to_owned();
         }
-        assert_eq!(Names::of([&full]).name(&full), "apus par=2 dbcache=450");
-        assert_eq!(Names::of([&proof]).name(&proof), "apus sha256 par=2 dbcache=450 snapshot");
-        let all = Names::of([&full, &proof]);
+        assert_eq!(SubjectNames::of([&full]).name(&full), "apus par=2 dbcache=450");
+        assert_eq!(
+            SubjectNames::of([&proof]).name(&proof),
+            "apus sha256 par=2 dbcache=450 snapshot"
+        );
+        let all = SubjectNames::of([&full, &proof]);
         assert_eq!(all.name(&full), "apus utxo full par=2 dbcache=450");
         assert_eq!(full.to_string(), all.name(&full));
         assert_eq!(
@@ -207,15 +282,15 @@ mod tests {
             "apus swiftsync assumevalid sha256 par=2 dbcache=450 snapshot"
         );
         let node = |validation| Subject::Bitcoind { validation, dbcache_mib: 4 };
-        assert_eq!(all.name(&node(Validation::Assumevalid)), "bitcoind dbcache=4");
-        assert_eq!(all.name(&node(Validation::Full)), "bitcoind assumevalid=0 dbcache=4");
+        assert_eq!(all.name(&node(ScriptValidation::Assumevalid)), "bitcoind dbcache=4");
+        assert_eq!(all.name(&node(ScriptValidation::Full)), "bitcoind assumevalid=0 dbcache=4");
     }
 
     #[test]
     fn subjects_are_told_apart_in_json() {
-        let node = Subject::Bitcoind { validation: Validation::Full, dbcache_mib: 450 };
+        let node = Subject::Bitcoind { validation: ScriptValidation::Full, dbcache_mib: 450 };
         let expected = json!({"program": "bitcoind", "validation": "full", "dbcache_mib": 450});
-        let utxo = utxo(Validation::Assumevalid);
+        let utxo = utxo(ScriptValidation::Assumevalid);
         let utxo_json = json!({
             "program": "apus", "engine": "utxo", "validation": "assumevalid", "aggregate": null,
             "par": 2, "dbcache_mib": 450, "output": "null"
@@ -231,6 +306,88 @@ mod tests {
     fn a_node_of_an_older_record_skipped_scripts() {
         let json = json!({"program": "bitcoind", "dbcache_mib": 450});
         let read: Subject = serde_json::from_value(json).unwrap();
-        assert_eq!(read.validation(), Validation::Assumevalid);
+        assert_eq!(read.validation(), ScriptValidation::Assumevalid);
+    }
+}
+
+#[cfg(test)]
+mod fitness_tests {
+    use super::*;
+    use crate::manifest::ChainManifest;
+    use crate::run::tests::{apus, manifest, utxo};
+    use apus_chain::Network;
+    use std::path::PathBuf;
+
+    fn chain(manifest: Option<ChainManifest>) -> BenchChain {
+        BenchChain {
+            name: "small".to_owned(),
+            folder: PathBuf::new(),
+            network: Network::Regtest,
+            blocksdir: PathBuf::new(),
+            hints: PathBuf::new(),
+            manifest,
+        }
+    }
+
+    /// What is left of all kinds of subjects, as places in the list.
+    fn left(chain: &BenchChain, no_interpreter: Option<&str>) -> (Vec<usize>, Vec<String>) {
+        let node = |validation| Subject::Bitcoind { validation, dbcache_mib: 450 };
+        let all = [
+            apus("sha256", 1),
+            utxo(ScriptValidation::Assumevalid),
+            utxo(ScriptValidation::Full),
+            node(ScriptValidation::Assumevalid),
+            node(ScriptValidation::Full),
+            apus("coins", 1),
+        ];
+        let (chosen, left_out) = choose(&all, chain, no_interpreter, true);
+        let places = (0..all.len()).filter(|&place| chosen.contains(&all[place])).collect();
+        (places, left_out.iter().map(LeftOutSubjects::text).collect())
+    }
+
+    #[test]
+    fn a_signed_chain_fits_every_run() {
+        assert_eq!(left(&chain(Some(manifest())), None), (vec![0, 1, 2, 3, 4, 5], Vec::new()));
+    }
+
+    #[test]
+    fn no_run_runs_scripts_of_an_unsigned_chain() {
+        let unsigned = ChainManifest { signed: false, ..manifest() };
+        let (places, said) = left(&chain(Some(unsigned)), None);
+        assert_eq!(places, [0, 1, 3, 5]);
+        assert_eq!(
+            said,
+            ["left out apus utxo full par=2 dbcache=450, bitcoind assumevalid=0 dbcache=450: the \
+              chain is not signed, so its scripts are not valid"]
+        );
+    }
+
+    #[test]
+    fn without_an_interpreter_nothing_is_connected_in_order() {
+        let (places, said) = left(&chain(Some(manifest())), Some("none here"));
+        assert_eq!(places, [0, 3, 4]);
+        assert_eq!(
+            said,
+            [
+                "left out apus utxo assumevalid par=2 dbcache=450, apus utxo full par=2 dbcache=450, \
+              apus swiftsync assumevalid coins par=1 dbcache=450: none here"
+            ]
+        );
+    }
+
+    #[test]
+    fn without_a_manifest_too_little_is_known() {
+        let (places, said) = left(&chain(None), None);
+        assert_eq!(places, [0, 3]);
+        assert_eq!(said.len(), 2, "{said:?}");
+    }
+
+    #[test]
+    fn undo_data_are_a_nodes() {
+        let all = [apus("sha256", 1), apus("coins", 1)];
+        let (chosen, left_out) = choose(&all, &chain(Some(manifest())), None, false);
+        assert_eq!(chosen, all[..1]);
+        let said = left_out[0].text();
+        assert!(said.contains("coins par=1") && said.contains("--against bitcoind"), "{said}");
     }
 }

@@ -1,17 +1,16 @@
-//! A [`Record`] for people: [`tables`], [`notes`], and both as [`markdown`].
+//! A [`BenchRecord`] for people: [`tables`], [`notes`], and both as [`markdown`].
 
-use super::cache::PageCache;
-use super::matrix::{Names, Subject, Validation};
-use super::record::{ChainRecord, Measured, Record};
+use super::chain::PageCache;
+use super::matrix::{ScriptValidation, Subject, SubjectNames};
+use super::record::{BenchRecord, ChainRecord, SubjectMeasured};
 use super::report::ForestResult;
 use crate::floor;
-use crate::stats::Spread;
-use crate::table::{Table, bytes, grouped};
+use crate::table::{MeasuredSpread, TextTable, bytes, grouped};
 
 /// All tables of a record: of each chain, then of all chains together.
-pub fn tables(record: &Record) -> Vec<Table> {
+pub fn tables(record: &BenchRecord) -> Vec<TextTable> {
     let mut tables = Vec::new();
-    let names = Names::of(subjects(record));
+    let names = SubjectNames::of(subjects(record));
     for chain in &record.chains {
         tables.push(results(record, chain));
         if !record.timed {
@@ -42,15 +41,15 @@ pub fn tables(record: &Record) -> Vec<Table> {
 }
 
 /// All subjects, on whichever chain.
-fn subjects(record: &Record) -> impl Iterator<Item = &Subject> {
+fn subjects(record: &BenchRecord) -> impl Iterator<Item = &Subject> {
     record.chains.iter().flat_map(|chain| chain.measured.iter().map(|it| &it.subject))
 }
 
 /// What all runs agreed on.
-fn results(record: &Record, chain: &ChainRecord) -> Table {
+fn results(record: &BenchRecord, chain: &ChainRecord) -> TextTable {
     let runs: usize = chain.measured.iter().map(|measured| measured.runs.len()).sum();
     let title = format!("{}: the same result in {runs} runs", chain.chain);
-    let mut table = Table::new(title, &["what", ""]);
+    let mut table = TextTable::new(title, &["what", ""]);
     let (set, counts) = (&chain.set, &chain.counts);
     let its_set = match (&chain.bitcoind_set, &record.bitcoind) {
         (Some(_), Some(_)) => format!("has the same set ({})", node(record)),
@@ -90,12 +89,12 @@ fn forest(forest: &ForestResult) -> String {
     format!("{leaves} leaves, {roots} roots, the same in all runs that tell of them")
 }
 
-fn seconds(spread: Spread) -> [String; 2] {
-    let Spread { median, min, max } = spread;
+fn seconds(spread: MeasuredSpread) -> [String; 2] {
+    let MeasuredSpread { median, min, max } = spread;
     [format!("{median:.3}"), format!("{min:.3}–{max:.3}")]
 }
 
-fn times(chain: &ChainRecord, names: &Names) -> Table {
+fn times(chain: &ChainRecord, names: &SubjectNames) -> TextTable {
     let title = format!("{}: wall time of the whole process", chain.chain);
     let columns = [
         "run",
@@ -109,7 +108,7 @@ fn times(chain: &ChainRecord, names: &Names) -> Table {
         "blocks/s",
         "headers",
     ];
-    let mut table = Table::new(title, &columns);
+    let mut table = TextTable::new(title, &columns);
     for measured in &chain.measured {
         let [wall, spread] = seconds(measured.wall_seconds);
         table.row([
@@ -132,15 +131,15 @@ fn none() -> String {
     "-".to_owned()
 }
 
-fn ratios(record: &Record, chain: &ChainRecord, names: &Names) -> Table {
+fn ratios(record: &BenchRecord, chain: &ChainRecord, names: &SubjectNames) -> TextTable {
     let title = format!(
         "{}: times faster than bitcoind with the same -dbcache, {}",
         chain.chain,
         bip30(record)
     );
-    let mut table = Table::new(title, &["run", "against", "times faster", "least–greatest"]);
+    let mut table = TextTable::new(title, &["run", "against", "times faster", "least–greatest"]);
     for ratio in &chain.ratios {
-        let Spread { median, min, max } = ratio.times_faster;
+        let MeasuredSpread { median, min, max } = ratio.times_faster;
         table.row([
             names.name(&ratio.apus),
             names.name(&ratio.bitcoind),
@@ -151,11 +150,11 @@ fn ratios(record: &Record, chain: &ChainRecord, names: &Names) -> Table {
     table
 }
 
-fn outputs(chain: &ChainRecord, names: &Names) -> Table {
+fn outputs(chain: &ChainRecord, names: &SubjectNames) -> TextTable {
     let title = format!("{}: wall time over that of the same run that writes nothing", chain.chain);
-    let mut table = Table::new(title, &["run", "times as long", "least–greatest"]);
+    let mut table = TextTable::new(title, &["run", "times as long", "least–greatest"]);
     for output in &chain.outputs {
-        let Spread { median, min, max } = output.over_null;
+        let MeasuredSpread { median, min, max } = output.over_null;
         table.row([
             names.name(&output.subject),
             format!("{median:.2}"),
@@ -165,9 +164,9 @@ fn outputs(chain: &ChainRecord, names: &Names) -> Table {
     table
 }
 
-fn scaling(chain: &ChainRecord, names: &Names) -> Table {
+fn scaling(chain: &ChainRecord, names: &SubjectNames) -> TextTable {
     let title = format!("{}: times faster than with one thread", chain.chain);
-    let mut table = Table::new(title, &["run", "threads", "times faster", "side by side"]);
+    let mut table = TextTable::new(title, &["run", "threads", "times faster", "side by side"]);
     for scaling in &chain.scaling {
         table.row([
             names.name(&scaling.subject),
@@ -180,7 +179,7 @@ fn scaling(chain: &ChainRecord, names: &Names) -> Table {
 }
 
 /// Speed of each subject on each chain: flat if it does not depend on the length.
-fn lengths(record: &Record, names: &Names) -> Table {
+fn lengths(record: &BenchRecord, names: &SubjectNames) -> TextTable {
     let mut columns = vec!["bytes/s".to_owned()];
     columns.extend(
         record
@@ -188,7 +187,7 @@ fn lengths(record: &Record, names: &Names) -> Table {
             .iter()
             .map(|chain| format!("{} ({})", chain.chain, bytes(chain.counts.bytes as f64))),
     );
-    let mut table = Table { title: "Speed by length".to_owned(), columns, rows: Vec::new() };
+    let mut table = TextTable { title: "Speed by length".to_owned(), columns, rows: Vec::new() };
     let subjects: Vec<&Subject> = record
         .chains
         .iter()
@@ -197,7 +196,7 @@ fn lengths(record: &Record, names: &Names) -> Table {
         .collect();
     for subject in subjects {
         let on = |chain: &ChainRecord| {
-            let same = |measured: &&Measured| measured.subject == *subject;
+            let same = |measured: &&SubjectMeasured| measured.subject == *subject;
             let found = chain.measured.iter().find(same);
             found.map_or_else(none, |measured| bytes(measured.bytes_per_second))
         };
@@ -207,7 +206,7 @@ fn lengths(record: &Record, names: &Names) -> Table {
 }
 
 /// What has to be known beside the numbers.
-pub(super) fn notes(record: &Record) -> Vec<String> {
+pub(super) fn notes(record: &BenchRecord) -> Vec<String> {
     let mut notes = Vec::new();
     notes.push(match (record.page_cache, record.cached_share) {
         (PageCache::Dropped, _) => "The block files were dropped from the page cache before each \
@@ -276,7 +275,8 @@ pub(super) fn notes(record: &Record) -> Vec<String> {
         });
         notes.extend(NODE_NOTES.iter().map(|note| (*note).to_owned()));
     }
-    let full = |it: &Subject| matches!(it, Subject::Bitcoind { validation: Validation::Full, .. });
+    let full =
+        |it: &Subject| matches!(it, Subject::Bitcoind { validation: ScriptValidation::Full, .. });
     if subjects(record).any(full) {
         notes.push(NODE_NOTE_FULL.to_owned());
     }
@@ -319,13 +319,13 @@ const NODE_NOTE_FULL: &str = "bitcoind assumevalid=0 ran every script, as its lo
      each core. A run with scripts is compared with one with scripts.";
 
 /// What the node said of itself, and whether it did what no node does on the main chain.
-fn node(record: &Record) -> String {
+fn node(record: &BenchRecord) -> String {
     let version = record.bitcoind.as_ref();
     version.map_or_else(none, |version| format!("{version}, {}", bip30(record)))
 }
 
 /// Records that do not tell are of nodes that looked outputs up.
-fn bip30(record: &Record) -> &'static str {
+fn bip30(record: &BenchRecord) -> &'static str {
     match record.bip30_lookups {
         Some(false) => "without BIP-30 look-ups, as on the main chain",
         Some(true) | None => "with regtest's BIP-30 look-ups",
@@ -333,7 +333,7 @@ fn bip30(record: &Record) -> &'static str {
 }
 
 /// Version, commit and features, as far as a record has them.
-fn program(record: &Record) -> String {
+fn program(record: &BenchRecord) -> String {
     let mut parts = vec![record.apus.clone()];
     parts.extend(record.commit.iter().map(|commit| format!("commit {commit}")));
     parts.extend(record.features.iter().map(|features| match &features[..] {
@@ -344,7 +344,7 @@ fn program(record: &Record) -> String {
 }
 
 /// The whole record as a page.
-pub fn markdown(record: &Record) -> String {
+pub fn markdown(record: &BenchRecord) -> String {
     let mut page = format!("# Benchmark of {}\n\n", record.date);
     let machine = &record.machine;
     let memory = machine.memory_bytes.map_or_else(none, |memory| bytes(memory as f64));
@@ -385,7 +385,7 @@ pub fn markdown(record: &Record) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::testing::record;
+    use crate::run::tests::record;
 
     #[test]
     fn a_page_has_all_that_was_asked_for() {
@@ -418,14 +418,15 @@ mod tests {
 
     #[test]
     fn what_is_not_timed_shows_no_time() {
-        let record = Record { timed: false, ..record(&["short"]) };
+        let record = BenchRecord { timed: false, ..record(&["short"]) };
         assert_eq!(tables(&record).len(), 1);
         assert!(!markdown(&record).contains("wall"));
     }
 
     #[test]
     fn notes_say_what_numbers_are_worth() {
-        let told = |record: &Record, words: &str| notes(record).iter().any(|it| it.contains(words));
+        let told =
+            |record: &BenchRecord, words: &str| notes(record).iter().any(|it| it.contains(words));
         let mut warm = record(&["short"]);
         warm.machine.load = Some(0.0);
         assert!(told(&warm, "BIP-30") && told(&warm, "were in the page cache"));
@@ -433,7 +434,7 @@ mod tests {
         assert!(told(&warm, "-testbip34hash") && !told(&warm, "too high"));
         // A node that has no such option, and one of an older record.
         for bip30_lookups in [Some(true), None] {
-            let lookups = Record { bip30_lookups, ..record(&["short"]) };
+            let lookups = BenchRecord { bip30_lookups, ..record(&["short"]) };
             assert!(told(&lookups, "too high") && !told(&lookups, "-testbip34hash"));
             let page = markdown(&lookups);
             assert_eq!(page.matches("with regtest's BIP-30 look-ups").count(), 3, "{page}");
@@ -442,12 +443,12 @@ mod tests {
         other.machine.load = Some(7.0);
         other.chains[0].measured.retain(|it| matches!(it.subject, Subject::Apus { .. }));
         assert!(told(&other, "(load 7.0)") && !told(&other, "BIP-30"));
-        assert!(told(&Record { cached_share: Some(0.5), ..record(&["a"]) }, "only 50 %"));
-        assert!(told(&Record { cached_share: None, ..record(&["a"]) }, "is unknown"));
-        let cold = Record { page_cache: PageCache::Dropped, ..record(&["a"]) };
+        assert!(told(&BenchRecord { cached_share: Some(0.5), ..record(&["a"]) }, "only 50 %"));
+        assert!(told(&BenchRecord { cached_share: None, ..record(&["a"]) }, "is unknown"));
+        let cold = BenchRecord { page_cache: PageCache::Dropped, ..record(&["a"]) };
         assert!(told(&cold, "were dropped"));
         let mut none = record(&["a"]);
-        none.chains[0].measured[0].subject = crate::run::testing::apus("none", 1);
+        none.chains[0].measured[0].subject = crate::run::tests::apus("none", 1);
         assert!(told(&none, "Aggregate none"));
     }
 }

@@ -27,7 +27,7 @@ fn ages(blocks: &[Block]) -> Vec<u32> {
 #[test]
 fn manifest_and_hints_are_what_the_blocks_say() {
     for signed in [true, false] {
-        let chain = Chain::make(&crate::Options { signed, ..small(12, 5) });
+        let chain = Chain::make(&crate::MakeOptions { signed, ..small(12, 5) });
         let manifest = &chain.manifest;
         let blocks = chain.blocks();
         let coins = utxo_set(&blocks);

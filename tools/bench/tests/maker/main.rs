@@ -7,8 +7,8 @@ mod folder;
 mod node;
 mod shape;
 
-use apus_bench::maker::{Made, Options, make};
-use apus_bench::manifest::Manifest;
+use apus_bench::maker::{MadeChain, MakeOptions, make};
+use apus_bench::manifest::ChainManifest;
 use apus_chain::Network;
 use apus_testkit::blkfile::read_chain;
 use bitcoin::{Block, Network as TheirNetwork, constants::genesis_block};
@@ -19,21 +19,21 @@ use std::sync::atomic::AtomicBool;
 use tempfile::TempDir;
 
 /// A chain with blocks of a tenth of the usual weight and hardly anything after them.
-fn small(blocks: u32, seed: u64) -> Options {
-    Options { block_weight: 400_000, tail_blocks: 3, ..Options::new(blocks, seed) }
+fn small(blocks: u32, seed: u64) -> MakeOptions {
+    MakeOptions { block_weight: 400_000, tail_blocks: 3, ..MakeOptions::new(blocks, seed) }
 }
 
 /// A chain in a folder that goes away.
 struct Chain {
     folder: TempDir,
-    manifest: Manifest,
+    manifest: ChainManifest,
 }
 
 impl Chain {
-    fn make(options: &Options) -> Self {
+    fn make(options: &MakeOptions) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let made = make(folder.path(), options, &AtomicBool::new(false), &mut |_| {}).unwrap();
-        let Made::Now(manifest) = made else { panic!("the folder was empty") };
+        let MadeChain::Now(manifest) = made else { panic!("the folder was empty") };
         Self { folder, manifest }
     }
 

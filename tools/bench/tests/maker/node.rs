@@ -1,7 +1,7 @@
 //! A real node as the judge.
 
 use crate::{Chain, small};
-use apus_bench::maker::{Options, Profile};
+use apus_bench::maker::{ChainProfile, MakeOptions};
 use apus_chain::{Network, Params};
 use apus_storage::DirStorage;
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
@@ -105,9 +105,9 @@ fn display(hash: &[u8; 32]) -> String {
 /// that coinbases of blocks that pay fees are spent too.
 #[test]
 fn a_node_that_checks_all_scripts_accepts_a_signed_chain_and_finds_the_same_coins() {
-    let heavy = Options { tail_blocks: 3, threads: 2, ..Options::new(2, 11) };
-    let long = Options { block_weight: 12_000, ..small(110, 12) };
-    let few = Options { profile: Profile::FewCoins, ..small(20, 15) };
+    let heavy = MakeOptions { tail_blocks: 3, threads: 2, ..MakeOptions::new(2, 11) };
+    let long = MakeOptions { block_weight: 12_000, ..small(110, 12) };
+    let few = MakeOptions { profile: ChainProfile::FewCoins, ..small(20, 15) };
     for options in [heavy, long, few] {
         let chain = Chain::make(&options);
         let reader = Reader::start(&chain, "0");
@@ -123,8 +123,8 @@ fn a_node_that_checks_all_scripts_accepts_a_signed_chain_and_finds_the_same_coin
 
 #[test]
 fn a_node_accepts_an_unsigned_chain_only_where_it_assumes_the_scripts_valid() {
-    let tail_blocks = Options::new(1, 1).tail_blocks;
-    let chain = Chain::make(&Options { signed: false, tail_blocks, ..small(3, 13) });
+    let tail_blocks = MakeOptions::new(1, 1).tail_blocks;
+    let chain = Chain::make(&MakeOptions { signed: false, tail_blocks, ..small(3, 13) });
     let reader = Reader::start(&chain, &chain.manifest.assumevalid_hash);
     reader.expect_all_of(&chain);
     let strict = Reader::start(&chain, "0");
@@ -135,7 +135,7 @@ fn a_node_accepts_an_unsigned_chain_only_where_it_assumes_the_scripts_valid() {
 /// block that is assumed valid, a node checks all the same.
 #[test]
 fn a_tail_of_two_weeks_is_too_short_to_skip_scripts() {
-    let chain = Chain::make(&Options { signed: false, tail_blocks: 2_016, ..small(1, 14) });
+    let chain = Chain::make(&MakeOptions { signed: false, tail_blocks: 2_016, ..small(1, 14) });
     let reader = Reader::start(&chain, &chain.manifest.assumevalid_hash);
     reader.wait(chain.manifest.assumevalid_height - 1, REFUSED);
 }

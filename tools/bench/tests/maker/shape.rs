@@ -1,7 +1,7 @@
 //! Whether a chain has the shape that is promised.
 
 use crate::Chain;
-use apus_bench::maker::{Options, Profile};
+use apus_bench::maker::{ChainProfile, MakeOptions};
 use bitcoin::{Block, Script, Transaction};
 
 /// The share of scripts of a kind among the outputs, in percent.
@@ -16,7 +16,7 @@ fn mean(numbers: impl Iterator<Item = usize> + Clone) -> f64 {
 /// One chain for all of these, because it takes long to make.
 #[test]
 fn busy_blocks_are_like_those_of_the_main_chain() {
-    let chain = Chain::make(&Options { signed: false, threads: 2, ..Options::new(40, 21) });
+    let chain = Chain::make(&MakeOptions { signed: false, threads: 2, ..MakeOptions::new(40, 21) });
     let blocks = chain.blocks();
     let busy: Vec<&Block> = blocks.iter().filter(|block| block.txdata.len() > 1).collect();
     assert_eq!(busy.len(), 40);
@@ -66,8 +66,9 @@ fn busy_blocks_are_like_those_of_the_main_chain() {
 /// Coins made by busy blocks that later ones spend: a chain of light blocks, but of many.
 #[test]
 fn coins_are_spent_at_the_ages_of_the_main_chain() {
-    let options = Options { block_weight: 100_000, tail_blocks: 0, ..Options::new(1_000, 22) };
-    let chain = Chain::make(&Options { signed: false, ..options });
+    let options =
+        MakeOptions { block_weight: 100_000, tail_blocks: 0, ..MakeOptions::new(1_000, 22) };
+    let chain = Chain::make(&MakeOptions { signed: false, ..options });
     let manifest = &chain.manifest;
     let within =
         |blocks: u32| 100.0 * manifest.spent_within[&blocks] as f64 / manifest.inputs as f64;
@@ -86,9 +87,10 @@ fn coins_are_spent_at_the_ages_of_the_main_chain() {
 /// Fewer coins are left, and none is missing that later blocks were to spend: these are as full.
 #[test]
 fn of_few_coins_blocks_are_as_full() {
-    let [like, few] = [Profile::MainnetLike, Profile::FewCoins].map(|profile| {
-        let options = Options { block_weight: 50_000, tail_blocks: 0, ..Options::new(1_000, 23) };
-        Chain::make(&Options { profile, signed: false, ..options }).manifest
+    let [like, few] = [ChainProfile::MainnetLike, ChainProfile::FewCoins].map(|profile| {
+        let options =
+            MakeOptions { block_weight: 50_000, tail_blocks: 0, ..MakeOptions::new(1_000, 23) };
+        Chain::make(&MakeOptions { profile, signed: false, ..options }).manifest
     });
     assert_eq!((&*like.profile, &*few.profile), ("mainnet-like", "few-coins"));
     let bytes = few.bytes as f64 / like.bytes as f64;

@@ -24,7 +24,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Who asks.
 pub struct Asking<'a> {
     /// The network.
-    pub network: PeerNetwork,
+    pub network: Network,
     /// Hears of peers that fail.
     pub observer: &'a dyn Observer,
     /// Stops the search.

@@ -159,7 +159,7 @@ pub(super) fn read(storage: &dyn Storage, network: Network) -> Result<StoredHead
 /// Gives all headers that read well to `each`.
 pub(super) fn for_each(
     storage: &dyn Storage,
-    network: PeerNetwork,
+    network: Network,
     each: &mut dyn FnMut(&[u8; HEADER_SIZE]),
 ) -> Result<(), SyncError> {
     for file in storage.names().at(storage, "")? {
@@ -178,7 +178,7 @@ fn number_of(name: &str) -> Option<u32> {
 fn read_file(
     storage: &dyn Storage,
     file: &str,
-    network: PeerNetwork,
+    network: Network,
     each: &mut dyn FnMut(&[u8; HEADER_SIZE]),
 ) -> Result<bool, SyncError> {
     let mut input = storage.open(file, 0).at(storage, file)?;
@@ -196,7 +196,7 @@ fn read_file(
 pub(super) fn write(
     storage: &dyn Storage,
     number: u32,
-    network: PeerNetwork,
+    network: Network,
     headers: &[[u8; 80]],
 ) -> Result<(), SyncError> {
     let name = name(number);

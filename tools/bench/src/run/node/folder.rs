@@ -1,18 +1,17 @@
-//! [`Folder`]: a data directory of the node's own with the blocks of a chain, and runs on it.
+//! [`BenchNodeFolder`]: a data directory of the node's own with the blocks of a chain, and runs on it.
 //!
 //! The block files are shared with the chain by hard links where the file system allows, so that
 //! both programs read the very same pages of the page cache; a node only reads files that are
 //! full, and the last one, which it might write to, is a copy. The chain's own folder is not
 //! touched. Preparing makes the node's index of the blocks, once.
 
-use super::bip30;
-use super::log::{Log, LogError};
-use super::rpc::Asked;
-use crate::manifest::Manifest;
-use crate::process::{self, Running, Usage};
-use crate::run::chain::{Chain, read_json};
-use crate::run::error::{At, RunError};
-use crate::run::matrix::Validation;
+use super::NodeRpc;
+use super::log::NodeLog;
+use crate::error::{AtPath, BenchError, go_on};
+use crate::manifest::ChainManifest;
+use crate::process::{self, RunningProgram, Usage};
+use crate::run::chain::{BenchChain, read_json};
+use crate::run::matrix::ScriptValidation;
 use crate::run::report::SetResult;
 use apus_chain::BlockHash;
 use serde::{Deserialize, Serialize};
@@ -22,7 +21,7 @@ use std::io::BufReader;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -69,18 +68,18 @@ const MEMPOOL_LEAST: &str = "-maxmempool=5";
 
 /// A prepared data directory.
 #[derive(Debug)]
-pub struct Folder {
+pub struct BenchNodeFolder {
     pub(super) program: PathBuf,
     pub(super) version: String,
     pub(super) path: PathBuf,
-    pub(super) manifest: Manifest,
+    pub(super) manifest: ChainManifest,
     /// The block that ends its look-ups for BIP-30, where it can be told of one.
     pub(super) known_block: Option<BlockHash>,
 }
 
 /// Identity of a prepared folder.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Mark {
+struct PreparedMark {
     version: String,
     blocksdir: PathBuf,
     tip_hash: String,
@@ -93,50 +92,50 @@ pub struct TimedRun {
     /// Of the process, its last flush included.
     pub usage: Usage,
     /// What it logged.
-    pub log: Log,
+    pub log: NodeLog,
 }
 
-impl Folder {
+impl BenchNodeFolder {
     /// Makes a folder for the chain in `scratch` ready, or finds that it is.
     pub fn prepare(
         program: &Path,
-        chain: &Chain,
+        chain: &BenchChain,
         scratch: &Path,
         interrupt: &AtomicBool,
-    ) -> Result<Self, RunError> {
+    ) -> Result<Self, BenchError> {
         let manifest = comparable(chain)?.clone();
         let path = scratch.join(format!("bitcoind-{:.16}", manifest.tip_hash));
         let version = version(program)?;
-        let mark = Mark {
+        let mark = PreparedMark {
             version: version.clone(),
             blocksdir: fs::canonicalize(&chain.blocksdir).at(&chain.blocksdir)?,
             tip_hash: manifest.tip_hash.clone(),
             bytes: manifest.bytes,
         };
-        let known_block = bip30::known_block(program, chain)?;
+        let known_block = super::known_block(program, chain)?;
         let (marked, program) = (path.join(MARK), program.to_owned());
         let folder = Self { program, version, path, manifest, known_block };
-        if marked.is_file() && read_json::<Mark>(&marked).is_ok_and(|found| found == mark) {
+        if marked.is_file() && read_json::<PreparedMark>(&marked).is_ok_and(|found| found == mark) {
             return Ok(folder);
         }
         folder.clear()?;
         folder.fill(chain)?;
         let mut command = folder.command();
-        let validation = Validation::Assumevalid;
+        let validation = ScriptValidation::Assumevalid;
         command.arg("-reindex").args(folder.until_tip(validation));
         folder.timed(&mut command, validation, interrupt)?;
         let text = serde_json::to_string_pretty(&mark)
-            .map_err(|error| RunError::Json { path: marked.clone(), message: error.to_string() })?;
+            .map_err(|error| BenchError::file(&marked, error))?;
         fs::write(&marked, text).at(&marked)?;
         Ok(folder)
     }
 
     /// Removes what was prepared for something else, or not to the end. What was not made here is
     /// left alone.
-    pub(super) fn clear(&self) -> Result<(), RunError> {
+    pub(super) fn clear(&self) -> Result<(), BenchError> {
         let (path, ours) = (&self.path, self.path.join(OURS));
         if path.exists() && !ours.is_file() {
-            return Err(RunError::Usage(format!(
+            return Err(BenchError::usage(format!(
                 "{} is there and was not made by this command: name another folder with --dir",
                 path.display()
             )));
@@ -149,7 +148,7 @@ impl Folder {
     }
 
     /// Gives the folder the chain's files.
-    fn fill(&self, chain: &Chain) -> Result<(), RunError> {
+    fn fill(&self, chain: &BenchChain) -> Result<(), BenchError> {
         let blocks = self.path.join(CHAIN_DIR).join("blocks");
         fs::create_dir_all(&blocks).at(&blocks)?;
         let files = chain.files()?;
@@ -180,7 +179,7 @@ impl Folder {
     }
 
     /// The node's block files.
-    pub fn files(&self) -> Result<Vec<PathBuf>, RunError> {
+    pub fn files(&self) -> Result<Vec<PathBuf>, BenchError> {
         let blocks = self.path.join(CHAIN_DIR).join("blocks");
         let mut files = Vec::new();
         for entry in fs::read_dir(&blocks).at(&blocks)? {
@@ -207,14 +206,14 @@ impl Folder {
     /// [`QUIET`], and the block that ends look-ups for BIP-30.
     pub(super) fn quiet(&self) -> Vec<String> {
         let quiet = QUIET.iter().map(|&argument| argument.to_owned());
-        quiet.chain(self.known_block.map(bip30::argument)).collect()
+        quiet.chain(self.known_block.map(super::bip30_argument)).collect()
     }
 
     /// Ends it at the tip; and after the last block in the files, should it not get there.
-    fn until_tip(&self, validation: Validation) -> [String; 4] {
+    fn until_tip(&self, validation: ScriptValidation) -> [String; 4] {
         let assumed = match validation {
-            Validation::Assumevalid => self.manifest.assumevalid_hash.as_str(),
-            Validation::Full => "0",
+            ScriptValidation::Assumevalid => self.manifest.assumevalid_hash.as_str(),
+            ScriptValidation::Full => "0",
         };
         [
             format!("-assumevalid={assumed}"),
@@ -225,7 +224,7 @@ impl Folder {
     }
 
     /// The arguments of a timed run, the folder left out.
-    pub fn arguments(&self, validation: Validation, dbcache_mib: u64) -> Vec<String> {
+    pub fn arguments(&self, validation: ScriptValidation, dbcache_mib: u64) -> Vec<String> {
         let run = ["-reindex-chainstate".to_owned(), format!("-dbcache={dbcache_mib}")];
         let least = (dbcache_mib < MEMPOOL_MIB).then(|| MEMPOOL_LEAST.to_owned());
         self.quiet().into_iter().chain(run).chain(least).chain(self.until_tip(validation)).collect()
@@ -234,10 +233,10 @@ impl Folder {
     /// Computes the set anew.
     pub fn run(
         &self,
-        validation: Validation,
+        validation: ScriptValidation,
         dbcache_mib: u64,
         interrupt: &AtomicBool,
-    ) -> Result<TimedRun, RunError> {
+    ) -> Result<TimedRun, BenchError> {
         let mut command = Command::new(&self.program);
         command.arg(format!("-datadir={}", self.path.display()));
         command.args(self.arguments(validation, dbcache_mib));
@@ -248,26 +247,28 @@ impl Folder {
     fn timed(
         &self,
         command: &mut Command,
-        validation: Validation,
+        validation: ScriptValidation,
         interrupt: &AtomicBool,
-    ) -> Result<TimedRun, RunError> {
+    ) -> Result<TimedRun, BenchError> {
         let log = self.log();
         if log.exists() {
             fs::remove_file(&log).at(&log)?;
         }
         let usage = process::run(command, LIMIT, interrupt)?;
-        let log = Log::read(BufReader::new(File::open(&log).at(&log)?)).at(&log)?;
-        let Manifest { height, assumevalid_hash, assumevalid_height, .. } = &self.manifest;
+        let log = NodeLog::read(BufReader::new(File::open(&log).at(&log)?)).at(&log)?;
+        let ChainManifest { height, assumevalid_hash, assumevalid_height, .. } = &self.manifest;
         match validation {
-            Validation::Assumevalid => log.expect(*height, assumevalid_hash, *assumevalid_height),
-            Validation::Full => log.expect_scripts(*height),
+            ScriptValidation::Assumevalid => {
+                log.expect(*height, assumevalid_hash, *assumevalid_height)
+            }
+            ScriptValidation::Full => log.expect_scripts(*height),
         }
-        .map_err(|error: LogError| RunError::Different(error.to_string()))?;
+        .map_err(BenchError::different)?;
         Ok(TimedRun { usage, log })
     }
 
     /// Asks for the set that the last run left.
-    pub fn set(&self, interrupt: &AtomicBool) -> Result<SetResult, RunError> {
+    pub fn set(&self, interrupt: &AtomicBool) -> Result<SetResult, BenchError> {
         let port = free_port().at(&self.path)?;
         let cookie = self.path.join(CHAIN_DIR).join(".cookie");
         if cookie.exists() {
@@ -282,7 +283,7 @@ impl Folder {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(&said).at(&said)?);
-        let mut node = Running(command.spawn().at(&self.program)?);
+        let mut node = RunningProgram(command.spawn().at(&self.program)?);
         let rpc = self.reach(&node, port, &cookie, interrupt)?;
         let set = rpc.set()?;
         rpc.call("stop", &[])?;
@@ -301,23 +302,21 @@ impl Folder {
     /// Waits until the node answers.
     fn reach(
         &self,
-        node: &Running,
+        node: &RunningProgram,
         port: u16,
         cookie: &Path,
         interrupt: &AtomicBool,
-    ) -> Result<Asked, RunError> {
+    ) -> Result<NodeRpc, BenchError> {
         let begun = Instant::now();
         loop {
-            if interrupt.load(Ordering::Relaxed) {
-                return Err(RunError::Interrupted);
-            }
+            go_on(interrupt)?;
             if node.has_ended().at(&self.program)? || begun.elapsed() > PATIENCE {
                 let said = process::tail(&self.path.join("said")).unwrap_or_default();
                 let message = format!("it does not answer: {said}");
-                return Err(RunError::Rpc { method: "getblockcount".to_owned(), message });
+                return Err(BenchError::rpc("getblockcount", message));
             }
             if let Ok(cookie) = fs::read_to_string(cookie) {
-                let rpc = Asked::new(port, cookie);
+                let rpc = NodeRpc::new(port, cookie);
                 // Errors until it has warmed up.
                 if rpc.call("getblockcount", &[]).is_ok_and(|it| it == json!(self.manifest.height))
                 {
@@ -330,17 +329,17 @@ impl Folder {
 }
 
 /// The manifest of a chain that a node can be timed on without running scripts.
-pub(super) fn comparable(chain: &Chain) -> Result<&Manifest, RunError> {
+pub(super) fn comparable(chain: &BenchChain) -> Result<&ChainManifest, BenchError> {
     let name = &chain.name;
     let Some(manifest) = &chain.manifest else {
-        return Err(RunError::Usage(format!(
+        return Err(BenchError::usage(format!(
             "{name}: without a manifest.json it is not known where scripts may be skipped, so no \
              node can be compared: make the chain with `apus-bench chain make`"
         )));
     };
     let tail = manifest.height.saturating_sub(manifest.assumevalid_height);
     if tail <= BLOCKS_IN_TWO_WEEKS {
-        return Err(RunError::Usage(format!(
+        return Err(BenchError::usage(format!(
             "{name}: only {tail} blocks follow the last with transactions, and bitcoind skips \
              scripts only below {BLOCKS_IN_TWO_WEEKS} of them: make a longer chain"
         )));
@@ -349,14 +348,14 @@ pub(super) fn comparable(chain: &Chain) -> Result<&Manifest, RunError> {
 }
 
 /// The first line of what a program says when it is asked for its `-version`.
-pub fn version(program: &Path) -> Result<String, RunError> {
+pub fn version(program: &Path) -> Result<String, BenchError> {
     let output = Command::new(program).arg("-version").stdin(Stdio::null()).output().at(program)?;
     let text = String::from_utf8_lossy(&output.stdout);
     match text.lines().next() {
         Some(line) if output.status.success() && !line.trim().is_empty() => {
             Ok(line.trim().to_owned())
         }
-        _ => Err(RunError::Usage(format!(
+        _ => Err(BenchError::usage(format!(
             "{} does not say its version: is it a bitcoind? {}",
             program.display(),
             String::from_utf8_lossy(&output.stderr).trim()

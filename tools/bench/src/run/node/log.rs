@@ -1,4 +1,4 @@
-//! [`Log`]: what Bitcoin Core's `debug.log` tells of one run.
+//! [`NodeLog`]: what Bitcoin Core's `debug.log` tells of one run.
 //!
 //! Only a few kinds of lines are looked at, as versions 25 to 31 write them; all others are passed
 //! over. Times are those of the log, with microseconds if the node was asked for them.
@@ -14,7 +14,7 @@ const OTHER_LINES_MAX: usize = 200;
 
 /// One connected block.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Tip {
+pub struct LogTip {
     /// Seconds since 1970.
     pub seconds: f64,
     /// The block's height.
@@ -23,11 +23,11 @@ pub struct Tip {
 
 /// What a run's log tells.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Log {
+pub struct NodeLog {
     /// The first block connected.
-    pub first: Option<Tip>,
+    pub first: Option<LogTip>,
     /// The last block connected.
-    pub last: Option<Tip>,
+    pub last: Option<LogTip>,
     /// The block whose ancestors are assumed valid.
     pub assumed: Option<String>,
     /// Whether the node said that it takes no block for valid.
@@ -42,97 +42,29 @@ pub struct Log {
     pub extract: String,
 }
 
-/// Lines that are kept, with their numbers.
+/// Lines that may be kept, with their numbers.
 #[derive(Default)]
-struct Kept {
+struct LogExtract {
     tips: Vec<(u64, String)>,
-    last_tip: Option<(u64, String)>,
     others: Vec<(u64, String)>,
-    tips_seen: u64,
-    /// One line of a block in so many is kept.
-    stride: u64,
 }
 
-impl Kept {
-    fn tip(&mut self, number: u64, line: &str) {
-        self.stride = self.stride.max(1);
-        if self.tips_seen.is_multiple_of(self.stride) {
-            self.tips.push((number, line.to_owned()));
-            self.last_tip = None;
-        } else {
-            self.last_tip = Some((number, line.to_owned()));
-        }
-        self.tips_seen += 1;
-        if self.tips.len() > TIP_LINES_MAX {
-            let mut index = 0u64;
-            self.tips.retain(|_| {
-                index += 1;
-                index % 2 == 1
-            });
-            self.stride *= 2;
-        }
-    }
-
-    fn other(&mut self, number: u64, line: &str) {
-        if self.others.len() < OTHER_LINES_MAX {
-            self.others.push((number, line.to_owned()));
-        }
-    }
-
+impl LogExtract {
     fn into_text(self) -> String {
-        let mut lines: Vec<(u64, String)> =
-            self.tips.into_iter().chain(self.last_tip).chain(self.others).collect();
+        let step = self.tips.len().div_ceil(TIP_LINES_MAX).max(1);
+        let last = self.tips.last().cloned();
+        let tips = self.tips.into_iter().step_by(step);
+        let mut lines: Vec<(u64, String)> = tips.chain(last).chain(self.others).collect();
         lines.sort_by_key(|(number, _)| *number);
+        lines.dedup();
         lines.into_iter().map(|(_, line)| line + "\n").collect()
     }
 }
 
-/// Why a node's run does not count.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LogError {
-    /// It stopped elsewhere.
-    #[error("bitcoind connected blocks up to height {found} and not to {wanted}")]
-    Height {
-        /// The last block in the log, or 0.
-        found: u32,
-        /// The tip.
-        wanted: u32,
-    },
-    /// It was not told to skip scripts.
-    #[error("bitcoind's log does not say that the ancestors of {wanted} are assumed valid")]
-    NotAssumed {
-        /// The block that was named.
-        wanted: String,
-    },
-    /// It ran scripts.
-    #[error(
-        "bitcoind ran scripts at block {height}, below the last with transactions ({last}): the \
-         comparison would not be with the same work"
-    )]
-    ScriptsRun {
-        /// Where.
-        height: u32,
-        /// The last block whose scripts should be skipped.
-        last: u32,
-    },
-    /// It was not told to run all scripts.
-    #[error("bitcoind's log does not say that it validates the signatures of all blocks")]
-    NotValidating,
-    /// It skipped scripts that it should run.
-    #[error("bitcoind skipped scripts at block {height}, where it was to run all of them")]
-    ScriptsSkipped {
-        /// Where.
-        height: u32,
-    },
-    /// It did not end in order.
-    #[error("bitcoind's log does not end with its shutdown")]
-    NotDone,
-}
-
-impl Log {
+impl NodeLog {
     /// Reads the log of one run.
     pub fn read(mut lines: impl BufRead) -> io::Result<Self> {
-        let (mut log, mut kept) = (Self::default(), Kept::default());
+        let (mut log, mut kept) = (Self::default(), LogExtract::default());
         let mut bytes = Vec::new();
         for number in 0.. {
             bytes.clear();
@@ -146,15 +78,15 @@ impl Log {
         Ok(log)
     }
 
-    fn line(&mut self, number: u64, line: &str, kept: &mut Kept) {
+    fn line(&mut self, number: u64, line: &str, kept: &mut LogExtract) {
         let Some((time, text)) = line.split_once(' ') else { return };
         let Some(seconds) = timestamp(time) else { return };
         if let Some(tip) = text.strip_prefix("UpdateTip: ") {
             let Some(height) = number_after(tip, " height=") else { return };
-            let tip = Tip { seconds, height };
+            let tip = LogTip { seconds, height };
             self.first.get_or_insert(tip);
             self.last = Some(tip);
-            kept.tip(number, line);
+            kept.tips.push((number, line.to_owned()));
             return;
         }
         if let Some(rest) = text.strip_prefix("Assuming ancestors of block ") {
@@ -166,8 +98,8 @@ impl Log {
         // The first with the colon up to version 30.
         self.done |= ["Shutdown: done", "Shutdown done"].contains(&text);
         // Where the program and its data are is no reader's business.
-        if !text.contains('/') {
-            kept.other(number, line);
+        if !text.contains('/') && kept.others.len() < OTHER_LINES_MAX {
+            kept.others.push((number, line.to_owned()));
         }
     }
 
@@ -178,47 +110,68 @@ impl Log {
 
     /// Whether the run went to the block at `tip` and skipped all scripts up to `last`, the block
     /// `assumed` at that height.
-    pub fn expect(&self, tip: u32, assumed: &str, last: u32) -> Result<(), LogError> {
+    pub fn expect(&self, tip: u32, assumed: &str, last: u32) -> Result<(), String> {
         self.expect_tip(tip)?;
         if self.assumed.as_deref() != Some(assumed) {
-            return Err(LogError::NotAssumed { wanted: assumed.to_owned() });
+            return Err(format!(
+                "bitcoind's log does not say that the ancestors of {assumed} are assumed valid"
+            ));
         }
+        let ran = |height| {
+            format!(
+                "bitcoind ran scripts at block {height}, below the last with transactions ({last}): the comparison \
+                 would not be with the same work"
+            )
+        };
         if let Some(&height) = self.scripts_on.iter().find(|&&height| height <= last) {
-            return Err(LogError::ScriptsRun { height, last });
+            return Err(ran(height));
         }
         // A version that tells at all tells at the first block.
         let told = !self.scripts_off.is_empty() || !self.scripts_on.is_empty();
         if told && self.scripts_off.first() != Some(&1) {
-            return Err(LogError::ScriptsRun { height: 1, last });
+            return Err(ran(1));
         }
         self.expect_done()
     }
 
     /// Whether the run went to the block at `tip` and ran all scripts.
-    pub fn expect_scripts(&self, tip: u32) -> Result<(), LogError> {
+    pub fn expect_scripts(&self, tip: u32) -> Result<(), String> {
         self.expect_tip(tip)?;
         if !self.validates_all || self.assumed.is_some() {
-            return Err(LogError::NotValidating);
+            return Err(
+                "bitcoind's log does not say that it validates the signatures of all blocks"
+                    .to_owned(),
+            );
         }
         if let Some(&height) = self.scripts_off.first() {
-            return Err(LogError::ScriptsSkipped { height });
+            return Err(format!(
+                "bitcoind skipped scripts at block {height}, where it was to run all of them"
+            ));
         }
         self.expect_done()
     }
 
     /// Whether the run went to the block at `tip` and ended in order.
-    pub fn expect_end(&self, tip: u32) -> Result<(), LogError> {
+    pub fn expect_end(&self, tip: u32) -> Result<(), String> {
         self.expect_tip(tip)?;
         self.expect_done()
     }
 
-    fn expect_tip(&self, wanted: u32) -> Result<(), LogError> {
+    fn expect_tip(&self, wanted: u32) -> Result<(), String> {
         let found = self.last.map_or(0, |tip| tip.height);
-        if found == wanted { Ok(()) } else { Err(LogError::Height { found, wanted }) }
+        match found == wanted {
+            true => Ok(()),
+            false => {
+                Err(format!("bitcoind connected blocks up to height {found} and not to {wanted}"))
+            }
+        }
     }
 
-    fn expect_done(&self) -> Result<(), LogError> {
-        if self.done { Ok(()) } else { Err(LogError::NotDone) }
+    fn expect_done(&self) -> Result<(), String> {
+        match self.done {
+            true => Ok(()),
+            false => Err("bitcoind's log does not end with its shutdown".to_owned()),
+        }
     }
 }
 

@@ -1,16 +1,21 @@
-//! [`Served`]: a node that hands out the blocks of a prepared folder.
+//! [`ServedNode`]: a node that hands out the blocks of a prepared folder.
 //!
 //! It runs on a copy of its own, in which files that no program writes to any more are shared by hard
 //! links, so that many nodes take the room and the page cache of one.
 
-use super::folder::{CHAIN_DIR, Folder, PATIENCE, QUIET, free_port};
-use crate::process::{self, Running};
-use crate::run::error::{At, RunError};
+use super::folder::{
+    BenchNodeFolder, CHAIN_DIR, LIMIT, PATIENCE, QUIET, comparable, free_port, version,
+};
+use super::log::NodeLog;
+use crate::error::{AtPath, BenchError, ErrorKind, go_on};
+use crate::process::{self, RunningProgram, Usage};
+use crate::run::chain::BenchChain;
 use std::fs::{self, File};
+use std::io::BufReader;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -19,13 +24,13 @@ const PORT_TRIES: usize = 5;
 
 /// A node at work. Dropping it kills it.
 #[derive(Debug)]
-pub struct Served {
-    process: Running,
+pub struct ServedNode {
+    process: RunningProgram,
     /// Where it listens.
     pub address: SocketAddr,
 }
 
-impl Folder {
+impl BenchNodeFolder {
     /// Starts a node on a copy of this folder, in a folder that is replaced, with the encrypted
     /// transport or without.
     pub fn serve(
@@ -33,7 +38,7 @@ impl Folder {
         copy: &Path,
         v2transport: bool,
         interrupt: &AtomicBool,
-    ) -> Result<Served, RunError> {
+    ) -> Result<ServedNode, BenchError> {
         if copy.exists() {
             fs::remove_dir_all(copy).at(copy)?;
         }
@@ -42,14 +47,14 @@ impl Folder {
         let mut tries = 1;
         loop {
             match self.serve_once(copy, v2transport, interrupt) {
-                Err(RunError::Rpc { .. }) if tries < PORT_TRIES => tries += 1,
+                Err(error) if error.kind() == ErrorKind::Io && tries < PORT_TRIES => tries += 1,
                 other => return other,
             }
         }
     }
 
     /// The block file that a node might go on writing to.
-    fn last_file(&self) -> Result<String, RunError> {
+    fn last_file(&self) -> Result<String, BenchError> {
         let last = self.files()?.pop().unwrap_or_default();
         let name = last.file_name().unwrap_or_default().to_string_lossy();
         Ok(name.trim_start_matches("blk").to_owned())
@@ -60,7 +65,7 @@ impl Folder {
         copy: &Path,
         v2transport: bool,
         interrupt: &AtomicBool,
-    ) -> Result<Served, RunError> {
+    ) -> Result<ServedNode, BenchError> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().at(copy)?));
         let said = copy.join("said");
         let mut command = Command::new(&self.program);
@@ -74,25 +79,23 @@ impl Folder {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(&said).at(&said)?);
-        let process = Running(command.spawn().at(&self.program)?);
+        let process = RunningProgram(command.spawn().at(&self.program)?);
         let begun = Instant::now();
         // It listens when it has loaded its chain.
         while TcpStream::connect(address).is_err() {
-            if interrupt.load(Ordering::Relaxed) {
-                return Err(RunError::Interrupted);
-            }
+            go_on(interrupt)?;
             if process.has_ended().at(&self.program)? || begun.elapsed() > PATIENCE {
                 let said = process::tail(&said).unwrap_or_default();
                 let message = format!("it does not listen on {address}: {said}");
-                return Err(RunError::Rpc { method: "blocks".to_owned(), message });
+                return Err(BenchError::rpc("blocks", message));
             }
             sleep(Duration::from_millis(20));
         }
-        Ok(Served { process, address })
+        Ok(ServedNode { process, address })
     }
 }
 
-impl Served {
+impl ServedNode {
     /// Whether it has ended by itself.
     pub fn has_ended(&self) -> bool {
         self.process.has_ended().unwrap_or(true)
@@ -106,7 +109,7 @@ fn link_tree(
     to: &Path,
     last_file: &str,
     left_out: &dyn Fn(&str) -> bool,
-) -> Result<(), RunError> {
+) -> Result<(), BenchError> {
     fs::create_dir_all(to).at(to)?;
     for entry in fs::read_dir(from).at(from)? {
         let path: PathBuf = entry.at(from)?.path();
@@ -126,4 +129,70 @@ fn link_tree(
         }
     }
     Ok(())
+}
+
+// ---- a node that gets its blocks from other nodes ----
+
+impl BenchNodeFolder {
+    /// A folder for a node without any blocks, below `scratch`. Nothing is made yet.
+    pub fn of_its_own(
+        program: &Path,
+        chain: &BenchChain,
+        scratch: &Path,
+    ) -> Result<Self, BenchError> {
+        let manifest = comparable(chain)?.clone();
+        let version = version(program)?;
+        let path = scratch.join("bitcoind-from-peers");
+        let known_block = super::known_block(program, chain)?;
+        Ok(Self { program: program.to_owned(), version, path, manifest, known_block })
+    }
+
+    /// The arguments of [`BenchNodeFolder::download`], the folder left out. Scripts are skipped up to the last
+    /// block with transactions.
+    pub fn download_arguments(
+        &self,
+        peers: &[SocketAddr],
+        v2transport: bool,
+        dbcache_mib: u64,
+    ) -> Vec<String> {
+        let mut arguments = self.quiet();
+        arguments.retain(|argument| argument != "-connect=0");
+        arguments.extend(peers.iter().map(|peer| format!("-connect={peer}")));
+        arguments.extend([
+            format!("-v2transport={}", u8::from(v2transport)),
+            format!("-dbcache={dbcache_mib}"),
+            format!("-assumevalid={}", self.manifest.assumevalid_hash),
+            format!("-stopatheight={}", self.manifest.height),
+            "-listenonion=0".to_owned(),
+            "-server=0".to_owned(),
+        ]);
+        arguments
+    }
+
+    /// Removes what is there, and gets all blocks from peers.
+    pub fn download(
+        &self,
+        peers: &[SocketAddr],
+        v2transport: bool,
+        dbcache_mib: u64,
+        interrupt: &AtomicBool,
+    ) -> Result<Usage, BenchError> {
+        self.clear()?;
+        let mut command = Command::new(&self.program);
+        command.arg(format!("-datadir={}", self.path.display()));
+        command.args(self.download_arguments(peers, v2transport, dbcache_mib));
+        let usage = process::run(&mut command, LIMIT, interrupt)?;
+        let path = self.path.join(CHAIN_DIR).join("debug.log");
+        let log = NodeLog::read(BufReader::new(File::open(&path).at(&path)?)).at(&path)?;
+        log.expect_end(self.manifest.height).map_err(BenchError::different)?;
+        Ok(usage)
+    }
+
+    /// Removes everything.
+    pub fn remove(&self) -> Result<(), BenchError> {
+        if self.path.exists() {
+            fs::remove_dir_all(&self.path).at(&self.path)?;
+        }
+        Ok(())
+    }
 }

@@ -1,0 +1,414 @@
+//! [`PlottedRun`]: what a picture shows of a run, wherever it was read from.
+//!
+//! A run has at least one point, its times never decrease, and it has no more points than
+//! [`POINTS_MAX`]: a picture shows no more, and logs have any number.
+
+use apus_sync::numbers::group_digits;
+use clap::ValueEnum;
+
+/// Points that are kept of a run.
+pub(super) const POINTS_MAX: usize = 8_192;
+
+/// How far a run was at some time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct PlotPoint {
+    /// Since the run's start.
+    pub(super) seconds: f64,
+    /// Blocks connected or processed by then, less those that a reorganization took back; or their bytes or
+    /// transactions.
+    pub(super) height: u64,
+}
+
+/// What says how far a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum PlotMeasure {
+    /// Heights: each block counts as much as any.
+    Height,
+    /// Bytes of blocks, which are closer to the work.
+    Bytes,
+    /// Transactions, coinbases included.
+    Transactions,
+}
+
+impl PlotMeasure {
+    /// What is counted, as columns are called by it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Height => "height",
+            Self::Bytes => "bytes",
+            Self::Transactions => "transactions",
+        }
+    }
+}
+
+/// Which scripts a run ran: what takes most of its time, where it ran them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ScriptsRun {
+    /// Those of every block.
+    All,
+    /// Those of some blocks at most; the others were taken for valid.
+    Assumed,
+    /// The file does not say.
+    Unknown,
+}
+
+impl ScriptsRun {
+    /// Whether it is known that two runs did not do the same.
+    pub(super) fn differ(self, other: Self) -> bool {
+        self != other && self != Self::Unknown && other != Self::Unknown
+    }
+
+    /// In few words.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::All => "every script run",
+            Self::Assumed => "scripts taken for valid",
+            Self::Unknown => "scripts unknown",
+        }
+    }
+}
+
+/// The course of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct PlottedRun {
+    /// Its name in legends.
+    pub(super) label: String,
+    /// What ran, in few words.
+    pub(super) detail: String,
+    /// Which scripts it ran.
+    pub(super) scripts: ScriptsRun,
+    /// Whether it is from a node's log, which tells of heights and transactions. A report tells of heights and bytes.
+    pub(super) of_node: bool,
+    /// Its whole time, which may go on after the last block.
+    pub(super) total_seconds: f64,
+    /// How far off each time may be.
+    pub(super) resolution_seconds: f64,
+    /// Height before the first block: more than zero for one that went on where another stopped.
+    pub(super) start_height: u64,
+    points: Vec<PlotPoint>,
+    /// Those that are higher than all before them.
+    climb: Vec<PlotPoint>,
+}
+
+impl PlottedRun {
+    /// A course without names, whose points are in the order of time.
+    pub(super) fn new(points: Vec<PlotPoint>, start_height: u64) -> Self {
+        debug_assert!(points.windows(2).all(|pair| pair[0].seconds <= pair[1].seconds));
+        let mut climb: Vec<PlotPoint> = Vec::new();
+        for point in &points {
+            if climb.last().is_none_or(|last| last.height < point.height) {
+                climb.push(*point);
+            }
+        }
+        Self {
+            label: String::new(),
+            detail: String::new(),
+            scripts: ScriptsRun::Unknown,
+            of_node: false,
+            total_seconds: points.last().map_or(0.0, |point| point.seconds),
+            resolution_seconds: 0.0,
+            start_height,
+            points,
+            climb,
+        }
+    }
+
+    /// The same run by another measure: `of` says how much the blocks up to a height are.
+    pub(super) fn measured(&self, of: impl Fn(u64) -> u64) -> Self {
+        let by = |point: &PlotPoint| PlotPoint { height: of(point.height), ..*point };
+        let points = self.points.iter().map(by).collect();
+        let changed = Self::new(points, of(self.start_height));
+        Self {
+            points: changed.points,
+            climb: changed.climb,
+            start_height: changed.start_height,
+            ..self.clone()
+        }
+    }
+
+    /// The course, thinned.
+    pub(super) fn points(&self) -> &[PlotPoint] {
+        &self.points
+    }
+
+    /// Points that are higher than all before them.
+    pub(super) fn climb(&self) -> &[PlotPoint] {
+        &self.climb
+    }
+
+    /// Greatest height.
+    pub(super) fn height(&self) -> u64 {
+        self.climb.last().map_or(0, |point| point.height)
+    }
+
+    /// When a height was first reached, interpolated; none if it never was. At the last height this
+    /// is the whole time, work after the last block included.
+    pub(super) fn seconds_to(&self, height: u64) -> Option<f64> {
+        if height == self.height() { Some(self.total_seconds) } else { self.crossing(height) }
+    }
+
+    /// When a height was first reached by the blocks, interpolated.
+    pub(super) fn crossing(&self, height: u64) -> Option<f64> {
+        let index = self.climb.partition_point(|point| point.height < height);
+        let after = self.climb.get(index)?;
+        let Some(before) = index.checked_sub(1).map(|index| self.climb[index]) else {
+            return Some(after.seconds);
+        };
+        let share = (height - before.height) as f64 / (after.height - before.height) as f64;
+        Some(before.seconds + share * (after.seconds - before.seconds))
+    }
+
+    /// The height at some time, interpolated.
+    pub(super) fn height_at(&self, seconds: f64) -> f64 {
+        let after = self.points.partition_point(|point| point.seconds <= seconds);
+        match (after.checked_sub(1).map(|index| self.points[index]), self.points.get(after)) {
+            (Some(before), Some(after)) => {
+                let share = (seconds - before.seconds) / (after.seconds - before.seconds);
+                before.height as f64 + share * (after.height as f64 - before.height as f64)
+            }
+            (Some(before), None) => before.height as f64,
+            (None, after) => after.map_or(0.0, |point| point.height as f64),
+        }
+    }
+}
+
+/// Collects any number of points, and keeps those that a picture can show: every n-th, the first
+/// and the last. Of points at one time the last counts.
+#[derive(Debug)]
+pub(super) struct Thinner {
+    kept: Vec<PlotPoint>,
+    stride: u64,
+    /// Given since the last one kept.
+    since_kept: u64,
+    last: Option<PlotPoint>,
+}
+
+impl Thinner {
+    pub(super) fn new() -> Self {
+        Self { kept: Vec::new(), stride: 1, since_kept: 0, last: None }
+    }
+
+    /// Takes the next point; times must not decrease.
+    pub(super) fn push(&mut self, point: PlotPoint) {
+        if self.last.is_some_and(|last| last.seconds == point.seconds) {
+            self.last = Some(point);
+        } else {
+            self.keep_last();
+            self.last = Some(point);
+        }
+    }
+
+    fn keep_last(&mut self) {
+        let Some(last) = self.last else { return };
+        self.since_kept += 1;
+        if !self.kept.is_empty() && self.since_kept < self.stride {
+            return;
+        }
+        self.kept.push(last);
+        self.since_kept = 0;
+        // One place is for the last of all.
+        if self.kept.len() == POINTS_MAX - 1 {
+            let mut index = 0;
+            self.kept.retain(|_| {
+                index += 1;
+                index % 2 == 1
+            });
+            self.stride *= 2;
+        }
+    }
+
+    pub(super) fn finish(mut self) -> Vec<PlotPoint> {
+        if let Some(last) = self.last.take() {
+            self.kept.push(last);
+        }
+        self.kept
+    }
+}
+
+/// The points of runs for other programs: one line a point, `label,seconds,height`, after a line with these names;
+/// by another measure the last column is that. Quoted as RFC 4180 says. Runs of many blocks are thinned as they are
+/// for pictures.
+pub(super) fn csv(runs: &[PlottedRun], measure: PlotMeasure) -> String {
+    let mut out = format!("label,seconds,{}\n", measure.name());
+    for run in runs {
+        let plain = !run.label.contains([',', '"', '\n', '\r']);
+        let quoted = || format!("\"{}\"", run.label.replace('"', "\"\""));
+        let label = if plain { run.label.clone() } else { quoted() };
+        for point in &run.points {
+            out.push_str(&format!("{label},{},{}\n", point.seconds, point.height));
+        }
+    }
+    out
+}
+
+// ---- numbers and times as people read them ----
+
+/// A number with so many decimals, its integer part in groups.
+pub(super) fn decimal(value: f64, decimals: usize) -> String {
+    let text = format!("{:.decimals$}", value.abs());
+    let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
+    let zero = text.bytes().all(|byte| byte == b'0' || byte == b'.');
+    let sign = if value < 0.0 && !zero { "−" } else { "" };
+    format!("{sign}{}{rest}", group_digits(whole))
+}
+
+/// A number with as many decimals as three digits need.
+pub(super) fn number(value: f64) -> String {
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    let magnitude = value.abs().log10().floor() as i32;
+    decimal(value, (2 - magnitude).clamp(0, 9) as usize)
+}
+
+/// A time, in its two largest units.
+pub(super) fn duration(seconds: f64) -> String {
+    // Rounded first: no minute has 60 seconds.
+    if seconds < 0.999_5 {
+        format!("{} ms", number(seconds * 1e3))
+    } else if seconds < 59.95 {
+        format!("{} s", number(seconds))
+    } else if seconds < 3_599.5 {
+        let rounded = seconds.round();
+        format!("{} min {:02} s", (rounded / 60.0).floor(), rounded % 60.0)
+    } else {
+        let rounded = (seconds / 60.0).round();
+        let hours = (rounded / 60.0).floor();
+        format!("{} h {:02} min", group_digits(&hours.to_string()), rounded % 60.0)
+    }
+}
+
+/// A run's whole time, as far as its clock knows it.
+pub(super) fn total(run: &PlottedRun) -> String {
+    if run.total_seconds < run.resolution_seconds {
+        return format!("< {}", duration(run.resolution_seconds));
+    }
+    duration(run.total_seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn run(points: &[(f64, u64)]) -> PlottedRun {
+        let point = |&(seconds, height): &(f64, u64)| PlotPoint { seconds, height };
+        PlottedRun::new(points.iter().map(point).collect(), 0)
+    }
+
+    #[test]
+    fn heights_and_times_are_interpolated() {
+        let run = run(&[(0.0, 0), (10.0, 100), (30.0, 200)]);
+        assert_eq!(run.seconds_to(50), Some(5.0));
+        assert_eq!(run.seconds_to(150), Some(20.0));
+        assert_eq!(run.seconds_to(200), Some(30.0));
+        assert_eq!(run.seconds_to(201), None);
+        assert_eq!(
+            [-1.0, 0.0, 5.0, 20.0, 99.0].map(|t| run.height_at(t)),
+            [0.0, 0.0, 50.0, 150.0, 200.0]
+        );
+    }
+
+    #[test]
+    fn the_whole_time_counts_at_the_last_height_and_a_reorganization_does_not() {
+        let mut run = run(&[(0.0, 0), (10.0, 100), (11.0, 90), (20.0, 180)]);
+        run.total_seconds = 25.0;
+        assert_eq!(run.seconds_to(95), Some(9.5), "when it was first there");
+        assert_eq!(run.seconds_to(180), Some(25.0));
+        assert_eq!(run.crossing(180), Some(20.0));
+        assert_eq!(run.height(), 180);
+    }
+
+    #[test]
+    fn a_run_can_be_measured_otherwise() {
+        let mut run = run(&[(0.0, 0), (10.0, 2), (30.0, 3)]);
+        (run.total_seconds, run.scripts) = (40.0, ScriptsRun::All);
+        let bytes = run.measured(|height| [0, 5, 7, 1_007][height as usize]);
+        assert_eq!(
+            (bytes.height(), bytes.total_seconds, bytes.scripts),
+            (1_007, 40.0, ScriptsRun::All)
+        );
+        assert_eq!(bytes.crossing(507), Some(20.0));
+    }
+
+    #[test]
+    fn runs_differ_where_both_say_what_they_ran() {
+        assert!(ScriptsRun::All.differ(ScriptsRun::Assumed));
+        for (a, b) in [(ScriptsRun::All, ScriptsRun::All), (ScriptsRun::Unknown, ScriptsRun::All)] {
+            assert!(!a.differ(b) && !b.differ(a));
+        }
+    }
+
+    #[test]
+    fn numbers_have_three_digits_or_all_they_need() {
+        for (value, text) in [
+            (0.0, "0"),
+            (0.001_234, "0.00123"),
+            (0.5, "0.500"),
+            (9.996, "10.00"),
+            (12.34, "12.3"),
+            (123.4, "123"),
+            (1_234_567.8, "1,234,568"),
+            (-0.004, "−0.00400"),
+        ] {
+            assert_eq!(number(value), text);
+        }
+        assert_eq!(decimal(-0.004, 2), "0.00");
+        assert_eq!(decimal(-1_000.0, 1), "−1,000.0");
+    }
+
+    #[test]
+    fn times_have_two_units() {
+        for (seconds, text) in [
+            (0.0, "0 ms"),
+            (0.000_25, "0.250 ms"),
+            (0.087, "87.0 ms"),
+            (0.999_4, "999 ms"),
+            (0.999_6, "1.000 s"),
+            (12.34, "12.3 s"),
+            (59.96, "1 min 00 s"),
+            (83.0, "1 min 23 s"),
+            (3_599.4, "59 min 59 s"),
+            (3_599.6, "1 h 00 min"),
+            (30_932.61, "8 h 36 min"),
+            (360_000.0, "100 h 00 min"),
+        ] {
+            assert_eq!(duration(seconds), text, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn labels_are_quoted_where_they_must_be() {
+        let point = |seconds, height| PlotPoint { seconds, height };
+        let mut plain = PlottedRun::new(vec![point(0.0, 0), point(0.25, 7)], 0);
+        plain.label = "plain".to_owned();
+        let mut odd = PlottedRun::new(vec![point(1e-6, 1)], 0);
+        odd.label = "a \"b\", c".to_owned();
+        let text = "label,seconds,height\nplain,0,0\nplain,0.25,7\n\"a \"\"b\"\", c\",0.000001,1\n";
+        let runs = [plain, odd];
+        assert_eq!(csv(&runs, PlotMeasure::Height), text);
+        let by_bytes = text.replace("seconds,height", "seconds,bytes");
+        assert_eq!(csv(&runs, PlotMeasure::Bytes), by_bytes);
+    }
+
+    proptest! {
+        #[test]
+        fn thinning_keeps_the_ends_and_the_order(count in 0usize..100_000, repeat in 1usize..4) {
+            let mut thinner = Thinner::new();
+            let point = |index: usize| PlotPoint {
+                seconds: (index / repeat) as f64,
+                height: index as u64,
+            };
+            (0..count).for_each(|index| thinner.push(point(index)));
+            let kept = thinner.finish();
+            let times = count.div_ceil(repeat);
+            prop_assert!(kept.len() <= POINTS_MAX);
+            prop_assert!(kept.len() >= times.min(POINTS_MAX / 2));
+            prop_assert!(kept.windows(2).all(|pair| pair[0].seconds < pair[1].seconds));
+            if count > 0 {
+                prop_assert_eq!(kept[0], point(count.min(repeat) - 1));
+                prop_assert_eq!(kept[kept.len() - 1], point(count - 1));
+            }
+        }
+    }
+}

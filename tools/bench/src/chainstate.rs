@@ -1,0 +1,418 @@
+//! `apus-bench chainstate`: writing a chainstate, beside copying its bytes.
+//!
+//! A set is made up and laid down on the disk in the order of its txids, as a merge of runs gives
+//! it. Then, in rounds, each in a process of its own: it is written as a chainstate; the files of
+//! that are copied; it is read back through another implementation of LevelDB and its hash
+//! computed. Copying as many bytes is the least that writing them can take, so the ratio of the two
+//! tells how far the writer is from the disk. It does not say what the merge costs that a run does
+//! on another thread at the same time.
+//!
+//! What is read back is compared with what was made up: without that there are no numbers.
+
+use crate::error::{AtPath, BenchError};
+use crate::machine::BenchMachine;
+use crate::process;
+use crate::run::chain::read_json;
+use crate::table::{MeasuredSpread, TextTable, bytes, grouped};
+use part::PartOutcome;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use std::{fs, io};
+
+mod part;
+
+pub use part::{ChainstatePart, part};
+
+/// Version of the JSON form. New fields do not change it; another meaning of one does.
+pub const VERSION: u32 = 1;
+
+/// What `apus-bench chainstate` found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ChainstateRecord {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Where.
+    pub machine: BenchMachine,
+    /// Coins of the set.
+    pub coins: u64,
+    /// Bytes of the set as it is read, with txids and lengths of groups.
+    pub set_bytes: u64,
+    /// Bytes of the chainstate's files.
+    pub chainstate_bytes: u64,
+    /// How often each was measured; all of them once, then again in the reverse order.
+    pub rounds: u32,
+    /// By part.
+    pub parts: Vec<MeasuredPart>,
+}
+
+/// What one part took.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MeasuredPart {
+    /// Which.
+    pub part: ChainstatePart,
+    /// From the first byte read until everything was durable, or compared.
+    pub wall_seconds: MeasuredSpread,
+    /// Processor time of all threads of its process.
+    pub cpu_seconds: MeasuredSpread,
+    /// Greatest memory of its process in any round, without the page cache.
+    pub rss_peak_bytes: Option<u64>,
+    /// Its time over that of copying in the same round; the median is that of the medians.
+    pub over_copy: MeasuredSpread,
+}
+
+/// The folder in which everything is made.
+#[derive(Debug, Clone)]
+pub struct ChainstateFolder {
+    folder: PathBuf,
+}
+
+impl ChainstateFolder {
+    /// Uses `folder`, which exists. What is in it under the names used here is replaced.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self { folder: folder.into() }
+    }
+
+    /// The set, record by record.
+    fn set(&self) -> PathBuf {
+        self.folder.join("set.records")
+    }
+
+    fn chainstate(&self) -> PathBuf {
+        self.folder.join("chainstate")
+    }
+
+    fn copy(&self) -> PathBuf {
+        self.folder.join("chainstate.copy")
+    }
+
+    /// What a part's process led to.
+    fn told(&self) -> PathBuf {
+        self.folder.join("part.json")
+    }
+
+    fn tell(&self, done: &part::PartOutcome) -> Result<(), BenchError> {
+        let path = self.told();
+        let text = serde_json::to_vec(done).map_err(|error| BenchError::file(&path, error))?;
+        fs::write(&path, text).at(&path)
+    }
+
+    fn read_told(&self) -> Result<part::PartOutcome, BenchError> {
+        read_json(&self.told())
+    }
+
+    /// Makes room for what `part` writes.
+    fn prepare(&self, part: ChainstatePart) -> Result<(), BenchError> {
+        let folder = match part {
+            ChainstatePart::Write => self.chainstate(),
+            ChainstatePart::Copy => self.copy(),
+            ChainstatePart::Make | ChainstatePart::Check => return Ok(()),
+        };
+        remove(&folder).and_then(|()| fs::create_dir(&folder)).at(&folder)
+    }
+
+    /// Removes everything that was made.
+    fn clear(&self) -> Result<(), BenchError> {
+        let files = [self.set(), self.told()];
+        let folders = [self.chainstate(), self.copy()];
+        let gone = |result: io::Result<()>| match result {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        };
+        files
+            .iter()
+            .map(|file| gone(fs::remove_file(file)))
+            .chain(folders.iter().map(|folder| remove(folder)))
+            .collect::<io::Result<()>>()
+            .at(&self.folder)
+    }
+}
+
+/// Removes a folder if it is there.
+fn remove(folder: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+// ---- tables ----
+
+/// What each part took, and how it compares with copying.
+pub fn table(found: &ChainstateRecord) -> TextTable {
+    let columns = [
+        "part",
+        "s",
+        "least",
+        "greatest",
+        "MB/s",
+        "M coins/s",
+        "CPU s",
+        "peak memory",
+        "over copy",
+        "least",
+        "greatest",
+    ];
+    let title = format!(
+        "A chainstate of {} coins, {}, {} rounds",
+        grouped(found.coins),
+        bytes(found.chainstate_bytes as f64),
+        grouped(found.rounds.into()),
+    );
+    let mut table = TextTable::new(title, &columns);
+    found.parts.iter().for_each(|it| table.row(row(found, it)));
+    table
+}
+
+fn row(found: &ChainstateRecord, it: &MeasuredPart) -> Vec<String> {
+    let MeasuredPart { part, wall_seconds: wall, cpu_seconds, rss_peak_bytes, over_copy } = it;
+    let part = match part {
+        ChainstatePart::Make => "make",
+        ChainstatePart::Copy => "copy, durable",
+        ChainstatePart::Write => "write, durable",
+        ChainstatePart::Check => "check: read back, hash",
+    };
+    let a_second = |count: u64| format!("{:.2}", count as f64 / wall.median / 1e6);
+    let mut cells = vec![part.to_owned()];
+    cells.extend(wall.cells(2));
+    cells.extend([
+        format!("{:.0}", found.chainstate_bytes as f64 / wall.median / 1e6),
+        a_second(found.coins),
+        format!("{:.2}", cpu_seconds.median),
+        rss_peak_bytes.map_or("-".to_owned(), |peak| bytes(peak as f64)),
+    ]);
+    cells.extend(over_copy.cells(2));
+    cells
+}
+
+// ---- rounds ----
+//
+// A process has its own peak of memory and a fresh heap. A slow minute of the machine meets all
+// parts, and the order is turned round after each round.
+
+/// Longer than any part should take.
+const LIMIT: Duration = Duration::from_secs(3600);
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct ChainstatePlan {
+    /// Where.
+    pub place: ChainstateFolder,
+    /// Coins of the set.
+    pub coins: u64,
+    /// How often.
+    pub rounds: u32,
+}
+
+/// One part's rounds.
+#[derive(Default)]
+struct Rounds {
+    wall: Vec<f64>,
+    cpu: Vec<f64>,
+    rss_peak_bytes: Option<u64>,
+}
+
+/// Measures, and removes everything that was made for it. `command` gives the command that does a
+/// part by [`part()`].
+pub fn measure(
+    plan: &ChainstatePlan,
+    machine: BenchMachine,
+    command: &dyn Fn(ChainstatePart) -> Command,
+    interrupt: &AtomicBool,
+    each: &mut dyn FnMut(String),
+) -> Result<ChainstateRecord, BenchError> {
+    let found = all(plan, machine, command, interrupt, each);
+    let cleared = plan.place.clear();
+    let found = found?;
+    cleared.map(|()| found)
+}
+
+fn all(
+    plan: &ChainstatePlan,
+    machine: BenchMachine,
+    command: &dyn Fn(ChainstatePart) -> Command,
+    interrupt: &AtomicBool,
+    each: &mut dyn FnMut(String),
+) -> Result<ChainstateRecord, BenchError> {
+    let run = |part: ChainstatePart| -> Result<(process::Usage, PartOutcome), BenchError> {
+        plan.place.prepare(part)?;
+        let mut command = command(part);
+        let usage = process::run(&mut command, LIMIT, interrupt)?;
+        Ok((usage, plan.place.read_told()?))
+    };
+    each("a set of coins is made up".to_owned());
+    let (_, made) = run(ChainstatePart::Make)?;
+    let mut order = ChainstatePart::MEASURED.map(|part| (part, Rounds::default()));
+    // The first round begins with the writing; a later one may copy what the last one wrote.
+    let mut chainstate_bytes = 0;
+    for round in 0..plan.rounds {
+        for (part, rounds) in &mut order {
+            let (usage, done) = run(*part)?;
+            if *part == ChainstatePart::Write {
+                chainstate_bytes = done.bytes;
+            }
+            compare(*part, &done, &made, chainstate_bytes)?;
+            let (round, of, name, seconds) = (round + 1, plan.rounds, part.name(), done.seconds);
+            each(format!("round {round} of {of}: {name}: {seconds:.3} s"));
+            rounds.wall.push(done.seconds);
+            rounds.cpu.push(usage.cpu_seconds);
+            rounds.rss_peak_bytes = rounds.rss_peak_bytes.max(usage.rss_peak_bytes);
+        }
+        if round + 1 < plan.rounds {
+            order.reverse();
+        }
+    }
+    order.sort_by_key(|(part, _)| ChainstatePart::MEASURED.iter().position(|other| other == part));
+    Ok(ChainstateRecord {
+        version: VERSION,
+        machine,
+        coins: made.coins,
+        set_bytes: made.bytes,
+        chainstate_bytes,
+        rounds: plan.rounds,
+        parts: measured(&order),
+    })
+}
+
+/// Holds what a part led to against what was made up.
+fn compare(
+    part: ChainstatePart,
+    done: &PartOutcome,
+    made: &PartOutcome,
+    chainstate_bytes: u64,
+) -> Result<(), BenchError> {
+    let different = |what| {
+        Err(BenchError::different(format_args!(
+            "{} led to another {what} than was made up: the writer or the reader is broken",
+            part.name()
+        )))
+    };
+    if part != ChainstatePart::Copy && done.coins != made.coins {
+        return different("number of coins");
+    }
+    if done.hash_serialized_3.is_some() && done.hash_serialized_3 != made.hash_serialized_3 {
+        return different("hash_serialized_3");
+    }
+    if done.bytes != chainstate_bytes {
+        return different("number of bytes");
+    }
+    Ok(())
+}
+
+fn measured(parts: &[(ChainstatePart, Rounds)]) -> Vec<MeasuredPart> {
+    let copy = parts.iter().find(|(part, _)| *part == ChainstatePart::Copy);
+    let copy: &[f64] = copy.map_or(&[], |(_, rounds)| &rounds.wall);
+    let of = |(part, rounds): &(ChainstatePart, Rounds)| {
+        let (wall_seconds, cpu_seconds) =
+            (MeasuredSpread::of(&rounds.wall)?, MeasuredSpread::of(&rounds.cpu)?);
+        Some(MeasuredPart {
+            part: *part,
+            wall_seconds,
+            cpu_seconds,
+            rss_peak_bytes: rounds.rss_peak_bytes,
+            over_copy: MeasuredSpread::of_ratios(&rounds.wall, copy)?,
+        })
+    };
+    parts.iter().filter_map(of).collect()
+}
+
+#[cfg(test)]
+pub(crate) use tests::small;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chainstate::{part, table};
+    use crate::error::ErrorKind;
+    use std::cell::RefCell;
+
+    /// Does the parts in this process, where the command that runs is one that does nothing.
+    fn measure_here(
+        coins: u64,
+        spoil: impl Fn(ChainstatePart, &ChainstateFolder),
+    ) -> Result<ChainstateRecord, BenchError> {
+        let folder = tempfile::tempdir().unwrap();
+        let (plan, interrupt) = (
+            ChainstatePlan { place: ChainstateFolder::new(folder.path()), coins, rounds: 2 },
+            AtomicBool::new(false),
+        );
+        let failed = RefCell::new(None);
+        let command = |it: ChainstatePart| {
+            spoil(it, &plan.place);
+            if let Err(error) = part(&plan.place, it, coins, &interrupt) {
+                failed.borrow_mut().get_or_insert(error);
+                return Command::new("false");
+            }
+            Command::new("true")
+        };
+        let mut told = Vec::new();
+        let mut tell = |line: String| told.push(line);
+        let found = measure(&plan, BenchMachine::here(), &command, &interrupt, &mut tell);
+        assert_eq!(told[0], "a set of coins is made up");
+        if found.is_ok() {
+            assert!(told[1].starts_with("round 1 of 2: write: "), "{told:?}");
+            assert!(told[6].starts_with("round 2 of 2: write: "), "{told:?}");
+        }
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "something stays");
+        match failed.into_inner() {
+            Some(error) => Err(error),
+            None => found,
+        }
+    }
+
+    /// The result of a measurement without much to do.
+    pub(crate) fn small() -> ChainstateRecord {
+        measure_here(2_000, |_, _| ()).unwrap()
+    }
+
+    #[test]
+    fn everything_is_measured_and_compared() {
+        let found = small();
+        assert_eq!((found.coins, found.rounds), (2_000, 2));
+        assert!(found.chainstate_bytes > found.set_bytes && found.set_bytes > 2_000 * 40);
+        let parts: Vec<ChainstatePart> = found.parts.iter().map(|it| it.part).collect();
+        assert_eq!(parts, ChainstatePart::MEASURED);
+        for it in &found.parts {
+            assert!(it.wall_seconds.min > 0.0, "{it:?}");
+            if it.part == ChainstatePart::Copy {
+                assert_eq!(it.over_copy, MeasuredSpread { median: 1.0, min: 1.0, max: 1.0 });
+            }
+        }
+        let text = table(&found).text();
+        for words in ["2,000 coins", "write", "copy", "check"] {
+            assert!(text.contains(words), "{words:?} is not in {text}");
+        }
+    }
+
+    /// A chainstate with a coin too few is a good one, but not the one that was made up.
+    #[test]
+    fn another_set_gives_no_numbers() {
+        let other = |it, place: &ChainstateFolder| {
+            if it == ChainstatePart::Check {
+                let interrupt = AtomicBool::new(false);
+                part(place, ChainstatePart::Make, 1_999, &interrupt).unwrap();
+                std::fs::remove_dir_all(place.chainstate()).unwrap();
+                std::fs::create_dir(place.chainstate()).unwrap();
+                part(place, ChainstatePart::Write, 0, &interrupt).unwrap();
+            }
+        };
+        let error = measure_here(2_000, other).unwrap_err();
+        assert!(error.to_string().starts_with("check led to another"), "{error}");
+    }
+
+    #[test]
+    fn damage_ends_it() {
+        let damage = |it, place: &ChainstateFolder| {
+            if it == ChainstatePart::Check {
+                let path = place.chainstate().join("000003.ldb");
+                let mut bytes = std::fs::read(&path).unwrap();
+                bytes[1000] ^= 1;
+                std::fs::write(path, bytes).unwrap();
+            }
+        };
+        let error = measure_here(2_000, damage).unwrap_err();
+        assert!(error.kind() != ErrorKind::Usage, "{error}");
+    }
+}

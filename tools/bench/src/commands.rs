@@ -1,0 +1,250 @@
+//! The commands: what each takes, and how what it measures is told.
+
+use apus_bench::BenchError;
+use apus_storage::create_private_dir;
+use serde::Serialize;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::str::FromStr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{env, fs};
+
+pub(crate) mod chain;
+pub(crate) mod chainstate;
+pub(crate) mod decorate;
+pub(crate) mod floor;
+pub(crate) mod peers;
+pub(crate) mod prevouts;
+pub(crate) mod run;
+#[cfg(feature = "remote-coins")]
+mod servers;
+
+// ---- what the commands have in common ----
+
+/// Cores that this process may use.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Seconds since 1970, by the machine's clock.
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_secs().try_into().unwrap_or(i64::MAX)
+}
+
+/// This program, which does some parts in processes of their own.
+fn own_program() -> Result<PathBuf, BenchError> {
+    env::current_exe()
+        .map_err(|error| BenchError::usage(format!("cannot find this program itself: {error}")))
+}
+
+/// Writes a file of JSON for programs and people.
+fn write_json(path: &Path, value: &impl Serialize) -> Result<(), BenchError> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| BenchError::io(path, error))?;
+    fs::write(path, text + "\n").map_err(|error| BenchError::io(path, error))
+}
+
+/// Another program to run.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Against {
+    /// Bitcoin Core
+    Bitcoind,
+}
+
+/// A time to wait.
+#[derive(Clone, Copy)]
+struct Latency(Duration);
+
+/// More than any disk or server takes.
+const LATENCY_MAX: Duration = Duration::from_secs(10);
+
+impl FromStr for Latency {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let units = [("us", 1u64), ("ms", 1000), ("s", 1_000_000)];
+        let unit = units.iter().find_map(|(unit, us)| Some((text.strip_suffix(unit)?, us)));
+        let us = match unit {
+            Some((number, us)) => number.parse::<u64>().ok().and_then(|n| n.checked_mul(*us)),
+            None => (text == "0").then_some(0),
+        };
+        let latency = us.map(Duration::from_micros).filter(|latency| *latency <= LATENCY_MAX);
+        latency.map(Self).ok_or_else(|| "not 0 or a number with us, ms or s, up to 10s".to_owned())
+    }
+}
+
+/// Where everything is made: a folder of the user's, or one that goes away.
+struct ScratchFolder {
+    folder: PathBuf,
+    temporary: bool,
+    /// Those around it, and itself, that were not there before: the innermost first.
+    made: Vec<PathBuf>,
+}
+
+impl ScratchFolder {
+    /// The folder `given`, made if it is not there, or one of its own that is called `name`.
+    fn open(given: Option<&Path>, name: &str) -> Result<Self, BenchError> {
+        let (folder, temporary) = match given {
+            Some(folder) => (folder.to_owned(), false),
+            None => {
+                let name = format!("{name}-{}", std::process::id());
+                (env::temp_dir().join(name), true)
+            }
+        };
+        let named = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
+        let made = folder.ancestors().take_while(named).map(Path::to_owned).collect();
+        // Among temporary files another user may have one of its name.
+        let made_there = match temporary {
+            true => create_private_dir(&folder),
+            false => fs::create_dir_all(&folder),
+        };
+        made_there.map_err(|error| {
+            BenchError::io(&folder, format!("{error}; name another folder with --dir"))
+        })?;
+        // A node wants its folder by its full name.
+        let folder = fs::canonicalize(&folder).map_err(|error| BenchError::io(&folder, error))?;
+        Ok(Self { folder, temporary, made })
+    }
+}
+
+impl Drop for ScratchFolder {
+    fn drop(&mut self) {
+        if self.temporary {
+            // At worst a folder among the temporary files stays.
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+        for folder in &self.made {
+            // Fails where something was left in it on purpose.
+            let _ = fs::remove_dir(folder);
+        }
+    }
+}
+
+// ---- the program that is measured ----
+
+/// Its file's name.
+const NAME: &str = "apus";
+
+/// The `apus` that is measured.
+#[derive(Debug)]
+struct ApusProgram {
+    /// Where it is, in full: it is started in other folders.
+    program: PathBuf,
+    /// Its release.
+    version: String,
+    /// The commit that it was built from, if its builder knew.
+    commit: Option<String>,
+    /// What was built in that can be left out.
+    features: Vec<String>,
+}
+
+impl ApusProgram {
+    /// The one named, else the one beside this program, else the one on `PATH`.
+    fn find(named: Option<&Path>) -> Result<Self, BenchError> {
+        let own = env::current_exe().ok();
+        let beside = own.as_deref().and_then(Path::parent);
+        let program = choose(named, beside, env::var_os("PATH"))?;
+        let program =
+            fs::canonicalize(&program).map_err(|error| BenchError::io(&program, error))?;
+        let output = Command::new(&program).arg("--version").stdin(Stdio::null()).output();
+        let output = output.map_err(|error| BenchError::io(&program, error))?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        let (version, commit, features) = understood(&said).ok_or_else(|| {
+            BenchError::usage(format!(
+                "{} is no apus: `--version` of it does not say what it is",
+                program.display()
+            ))
+        })?;
+        Ok(Self { program, version, commit, features })
+    }
+
+    /// Why its runs can run no scripts, if they cannot.
+    fn no_interpreter(&self) -> Option<String> {
+        let has = self.features.iter().any(|feature| feature == "kernel");
+        (!has).then(|| "this apus has no script interpreter (the feature kernel)".to_owned())
+    }
+}
+
+/// Where it is, of all places where it may be.
+fn choose(
+    named: Option<&Path>,
+    beside: Option<&Path>,
+    path: Option<OsString>,
+) -> Result<PathBuf, BenchError> {
+    if let Some(named) = named {
+        // A wrong name is a mistake to report, no reason to take another program.
+        return match named.is_file() {
+            true => Ok(named.to_owned()),
+            false => Err(BenchError::usage(format!(
+                "--apus names {}, which is no file: name the program apus itself",
+                named.display()
+            ))),
+        };
+    }
+    let on_path = path.iter().flat_map(env::split_paths);
+    let mut places = beside.map(Path::to_owned).into_iter().chain(on_path).map(|it| it.join(NAME));
+    places.find(|program| program.is_file()).ok_or_else(|| {
+        BenchError::usage(
+            "there is no apus beside this program or on PATH: build it (cargo build --release -p \
+             apus), or name it with --apus",
+        )
+    })
+}
+
+/// Version, commit and features out of what `apus --version` prints.
+fn understood(said: &str) -> Option<(String, Option<String>, Vec<String>)> {
+    let mut lines = said.lines();
+    let version = lines.next()?.strip_prefix("apus ")?.to_owned();
+    let (mut commit, mut features) = (None, None);
+    for line in lines {
+        match line.split_once(' ').map(|(name, value)| (name, value.trim())) {
+            Some(("commit", "not known")) => {}
+            Some(("commit", known)) => commit = Some(known.to_owned()),
+            Some(("features", "none")) => features = Some(Vec::new()),
+            Some(("features", names)) => {
+                features = Some(names.split(", ").map(str::to_owned).collect());
+            }
+            _ => {}
+        }
+    }
+    Some((version, commit, features?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn named_first_then_beside_then_on_path_then_a_clear_message() {
+        let desk = tempfile::tempdir().unwrap();
+        let folder = |name: &str| desk.path().join(name);
+        let find = |named: Option<&Path>| {
+            choose(named, Some(&folder("beside")), Some(folder("bin").into_os_string()))
+        };
+        let none = find(None).unwrap_err().to_string();
+        assert!(none.contains("--apus"), "{none}");
+        for place in ["bin", "beside"] {
+            fs::create_dir(folder(place)).unwrap();
+            fs::write(folder(place).join(NAME), "").unwrap();
+            assert_eq!(find(None).unwrap(), folder(place).join(NAME));
+        }
+        let mine = folder("bin/apus");
+        assert_eq!(find(Some(&mine)).unwrap(), mine);
+        let wrong = find(Some(&folder("gone"))).unwrap_err().to_string();
+        assert!(wrong.starts_with("--apus names"), "{wrong}");
+    }
+
+    #[test]
+    fn what_it_says_of_itself_is_understood() {
+        let said = "apus 0.1.0\ncommit    0123abc\nfeatures  kernel, web\nplatform  linux/x86_64\n";
+        let (version, commit, features) = understood(said).unwrap();
+        assert_eq!((version.as_str(), commit.as_deref()), ("0.1.0", Some("0123abc")));
+        assert_eq!(features, ["kernel", "web"]);
+        let bare = "apus 0.1.0\ncommit    not known\nfeatures  none\n";
+        assert_eq!(understood(bare), Some(("0.1.0".to_owned(), None, Vec::new())));
+        for other in ["", "Bitcoin Core daemon version v31\n", "apus 0.1.0\n"] {
+            assert_eq!(understood(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! [`BenchError`]: why a measurement ended without numbers.
+
+use apus_datadir::chainstate::ChainstateDbError as WriterError;
+use apus_engine::utxo::StoreError;
+pub use apus_sync::ErrorKind;
+use apus_sync::{SourceError, SyncError};
+use std::fmt::Display;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Why a measurement ended without numbers. Nothing depends on more than the kind, which is the exit code.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct BenchError {
+    kind: ErrorKind,
+    message: String,
+}
+
+impl BenchError {
+    /// An error of any kind.
+    pub fn new(kind: ErrorKind, message: impl Display) -> Self {
+        Self { kind, message: message.to_string() }
+    }
+
+    /// The question was wrong.
+    pub fn usage(message: impl Display) -> Self {
+        Self::new(ErrorKind::Usage, message)
+    }
+
+    /// Results differ, or what was found is not what it should be.
+    pub fn different(message: impl Display) -> Self {
+        Self::new(ErrorKind::Wrong, message)
+    }
+
+    /// An error of the system about a file.
+    pub fn io(path: &Path, error: impl Display) -> Self {
+        Self::new(ErrorKind::Io, format_args!("{}: {error}", path.display()))
+    }
+
+    /// A file is not what it should be.
+    pub fn file(path: &Path, message: impl Display) -> Self {
+        Self::different(format_args!("{}: {message}", path.display()))
+    }
+
+    /// A node answered no question.
+    pub(crate) fn rpc(method: &str, message: impl Display) -> Self {
+        Self::new(ErrorKind::Io, format_args!("bitcoind, asked for {method}: {message}"))
+    }
+
+    /// The caller asked to stop.
+    pub fn interrupted() -> Self {
+        Self::new(ErrorKind::Interrupted, "interrupted")
+    }
+
+    /// What it means.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+}
+
+impl From<SyncError> for BenchError {
+    fn from(error: SyncError) -> Self {
+        Self::new(error.kind(), error)
+    }
+}
+
+impl From<SourceError> for BenchError {
+    fn from(error: SourceError) -> Self {
+        Self::new(error.kind(), error)
+    }
+}
+
+impl From<StoreError> for BenchError {
+    fn from(error: StoreError) -> Self {
+        Self::new(ErrorKind::Io, error)
+    }
+}
+
+impl From<WriterError> for BenchError {
+    fn from(error: WriterError) -> Self {
+        Self::new(ErrorKind::Io, error)
+    }
+}
+
+/// Names the file that an error of the system is about.
+pub(crate) trait AtPath<T> {
+    fn at(self, path: &Path) -> Result<T, BenchError>;
+}
+
+impl<T> AtPath<T> for io::Result<T> {
+    fn at(self, path: &Path) -> Result<T, BenchError> {
+        self.map_err(|error| BenchError::io(path, error))
+    }
+}
+
+/// An error once the caller asked to stop.
+pub(crate) fn go_on(interrupt: &AtomicBool) -> Result<(), BenchError> {
+    if interrupt.load(Ordering::Relaxed) { Err(BenchError::interrupted()) } else { Ok(()) }
+}

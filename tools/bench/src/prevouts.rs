@@ -1,0 +1,220 @@
+//! `apus-bench prevouts`: what fetching a block's coins on several threads gains.
+//!
+//! A block is some thousand inputs that spend coins of a made-up set, chosen by chance. Its coins
+//! are fetched as a connecting thread would take them, one after the other, with different numbers
+//! of threads beside it, and with look-ups that wait for different times before they answer, as a
+//! disk or a server lets one wait. The connecting thread does nothing else, so this is the most
+//! that can be gained; what a whole run gains is measured by running it.
+//!
+//! Every coin that comes back is compared with the one that was put there.
+
+use crate::machine::BenchMachine;
+use crate::table::{MeasuredSpread, TextTable, grouped};
+use serde::{Deserialize, Serialize};
+
+pub(crate) mod coins;
+mod measure;
+
+pub use coins::MadeUpCoins;
+pub use coins::StoredCoins;
+pub use measure::{PrevoutsPlan, measure};
+pub(crate) use measure::{no_threads, wrong_coin};
+
+/// Version of the JSON form. New fields do not change it; another meaning of one does.
+pub const VERSION: u32 = 1;
+
+/// What `apus-bench prevouts` found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Prevouts {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Where.
+    pub machine: BenchMachine,
+    /// Where coins are.
+    pub place: CoinsPlace,
+    /// How many there are.
+    pub coins: u32,
+    /// Inputs of a block.
+    pub inputs: u32,
+    /// How often each was measured; all of them once, then again in the reverse order.
+    pub rounds: u32,
+    /// For each time that a look-up waits.
+    pub latencies: Vec<AtLatency>,
+}
+
+/// Where coins are looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CoinsPlace {
+    /// In a map.
+    Memory,
+    /// In a store on a disk.
+    Store,
+    /// On servers.
+    Servers,
+}
+
+/// What was measured with one time to wait.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AtLatency {
+    /// How long a look-up waits before it answers, in microseconds.
+    pub latency_us: u64,
+    /// Blocks in each round.
+    pub blocks: u32,
+    /// By number of threads.
+    pub measured: Vec<WithThreads>,
+}
+
+/// What was measured with so many threads.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WithThreads {
+    /// Threads beside the one that takes the coins; none where it asks for them in a plain loop.
+    pub threads: Option<usize>,
+    /// Time for all coins of a block, by rounds.
+    pub block_ms: MeasuredSpread,
+    /// The time without threads over this one, by rounds; the median is that of the medians.
+    pub times_faster: Option<MeasuredSpread>,
+}
+
+#[cfg(test)]
+pub(crate) use tests::small;
+
+// ---- tables ----
+
+/// All times, and how they compare with those without threads.
+pub fn table(prevouts: &Prevouts) -> TextTable {
+    let columns =
+        ["a look-up waits", "threads", "block ms", "least", "greatest", "times faster", "least"];
+    let place = match prevouts.place {
+        CoinsPlace::Memory => "memory",
+        CoinsPlace::Store => "a store",
+        CoinsPlace::Servers => "a store on servers",
+    };
+    let title = format!(
+        "Coins of a block of {} inputs, of {} coins in {place}, {} rounds",
+        grouped(prevouts.inputs.into()),
+        grouped(prevouts.coins.into()),
+        prevouts.rounds,
+    );
+    let mut table = TextTable::new(title, &columns);
+    for at in &prevouts.latencies {
+        for with in &at.measured {
+            table.row(row(at.latency_us, with));
+        }
+    }
+    table
+}
+
+fn row(latency_us: u64, with: &WithThreads) -> [String; 7] {
+    let WithThreads { threads, block_ms, times_faster } = with;
+    let waits = match latency_us {
+        0 => "not".to_owned(),
+        us if us % 1000 == 0 => format!("{} ms", us / 1000),
+        us => format!("{us} us"),
+    };
+    let threads = match threads {
+        None => "a plain loop".to_owned(),
+        Some(0) => "off".to_owned(),
+        Some(threads) => threads.to_string(),
+    };
+    let ms = |value: f64| format!("{value:.3}");
+    let times = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.2}"));
+    [
+        waits,
+        threads,
+        ms(block_ms.median),
+        ms(block_ms.min),
+        ms(block_ms.max),
+        times(times_faster.map(|spread| spread.median)),
+        times(times_faster.map(|spread| spread.min)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+    use apus_chain::OutPoint;
+    use apus_engine::utxo::{CoinBytes, CoinsView, StoreError};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    fn plan() -> PrevoutsPlan {
+        PrevoutsPlan {
+            place: CoinsPlace::Memory,
+            coins: 50,
+            inputs: 20,
+            latencies: vec![Duration::from_micros(20), Duration::ZERO],
+            threads: vec![2, 0, 2],
+            rounds: 2,
+        }
+    }
+
+    fn view(coins: u32) -> Arc<dyn CoinsView> {
+        Arc::new(MadeUpCoins::new(coins))
+    }
+
+    /// The result of a measurement without much to do.
+    pub(crate) fn small() -> Prevouts {
+        let mut told = Vec::new();
+        let mut tell = |line: String| told.push(line);
+        let found =
+            measure(&plan(), BenchMachine::here(), &view(50), &AtomicBool::new(false), &mut tell);
+        assert_eq!(told[0], "look-ups that wait 20 us: round 1 of 2");
+        assert!(told.iter().any(|line| line == "look-ups that wait 0 us: round 2 of 2"));
+        found.unwrap()
+    }
+
+    #[test]
+    fn everything_asked_for_is_measured() {
+        let found = small();
+        let threads = |at: &AtLatency| at.measured.iter().map(|with| with.threads).collect();
+        let measured: Vec<(u64, Vec<_>)> =
+            found.latencies.iter().map(|at| (at.latency_us, threads(at))).collect();
+        let (waits, not) = (vec![Some(0), Some(2)], vec![None, Some(0), Some(2)]);
+        assert_eq!(measured, [(20, waits), (0, not)]);
+        for with in found.latencies.iter().flat_map(|at| &at.measured) {
+            assert!(with.block_ms.min > 0.0, "{with:?}");
+            let times = with.times_faster.unwrap();
+            assert!(times.min <= times.median && times.median <= times.max, "{with:?}");
+            if with.threads == Some(0) {
+                assert_eq!(times.median, 1.0);
+            }
+        }
+        let text = table(&found).text();
+        for words in ["20 us", "a plain loop", "off", "20 inputs"] {
+            assert!(text.contains(words), "{words:?} is not in {text}");
+        }
+    }
+
+    #[test]
+    fn a_coin_that_is_not_the_right_one_ends_it() {
+        let interrupt = AtomicBool::new(false);
+        // Some of those asked for are not there.
+        let error =
+            measure(&plan(), BenchMachine::here(), &view(25), &interrupt, &mut |_| ()).unwrap_err();
+        assert!(error.to_string().contains("came back as None"), "{error}");
+        interrupt.store(true, Ordering::Relaxed);
+        let error =
+            measure(&plan(), BenchMachine::here(), &view(50), &interrupt, &mut |_| ()).unwrap_err();
+        assert!(error.kind() == ErrorKind::Interrupted, "{error}");
+    }
+
+    struct Broken;
+
+    impl CoinsView for Broken {
+        fn coin(&self, _: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
+            Err(StoreError::Io { place: "here".to_owned(), error: "gone".to_owned() })
+        }
+    }
+
+    #[test]
+    fn a_store_that_fails_ends_it() {
+        let interrupt = AtomicBool::new(false);
+        let view: Arc<dyn CoinsView> = Arc::new(Broken);
+        let error =
+            measure(&plan(), BenchMachine::here(), &view, &interrupt, &mut |_| ()).unwrap_err();
+        assert_eq!(error.to_string(), "here: gone");
+    }
+}
