@@ -111,7 +111,7 @@ impl FromStr for SvgPath {
             Some("svg") => Ok(Self(path)),
             Some("png") => Err(format!(
                 "pictures are written as SVG, which browsers open. For a PNG write an SVG first, then: rsvg-convert \
-                 --zoom 2 --output {text} FILE.svg"
+                 -z 2 -o {text} FILE.svg"
             )),
             _ => Err("use a name that ends with .svg".to_owned()),
         }

@@ -44,7 +44,7 @@ impl TxTable {
     }
 
     /// How many were added.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.txids.len()
     }
 

@@ -228,7 +228,7 @@ proptest! {
         while let Some(request) = parts.request() {
             let part = part(&whole, &request);
             let mut bytes = Vec::new();
-            let _name = crate::utreexo::encode(&UtreexoMessage::Proof(part.clone()), &mut bytes);
+            crate::utreexo::encode(&UtreexoMessage::Proof(part.clone()), &mut bytes);
             prop_assert!(bytes.len() <= crate::message::PAYLOAD_BYTES_MAX);
             prop_assert_eq!(parts.take(part), Ok(()));
             requests += 1;

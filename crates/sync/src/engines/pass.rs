@@ -15,10 +15,96 @@ pub use crate::workdir::names::RunKind;
 
 use apus_chain::{BlockBytes, Height, HeightRange, Reader};
 
-/// A computation over the blocks of a chain that is done segment by segment, in any order of segments,
-/// and in any order of blocks within a segment unless it says otherwise.
+/// A pass: a computation over the blocks of a chain that is done segment by segment, in any order of segments, and in any
+/// order of blocks within a segment unless it says otherwise.
 ///
 /// The outcome never depends on how the chain is cut, on the order, or on the number of threads.
+///
+/// # Example
+/// How many transactions a chain has.
+/// ```
+/// use apus_chain::{BlockBytes, Height, HeightRange, Reader};
+/// use apus_sync::engines::pass::{FinishedSegment, PartialResult, Pass, RunKind, Work};
+/// use std::convert::Infallible;
+///
+/// struct CountTransactions;
+///
+/// #[derive(Debug, Default, PartialEq)]
+/// struct Transactions {
+///     ranges: Vec<HeightRange>,
+///     count: u64,
+/// }
+///
+/// impl Pass for CountTransactions {
+///     type Input = HeightRange;
+///     type Segment = Transactions;
+///     type Partial = Transactions;
+///     type Verdict = u64;
+///     type Error = Infallible;
+///     const RUNS: &'static [RunKind] = &[];
+///
+///     fn begin(&self, range: HeightRange) -> Result<Transactions, Infallible> {
+///         Ok(Transactions { ranges: vec![range], count: 0 })
+///     }
+///
+///     fn block(&self, segment: &mut Transactions, block: &BlockBytes<'_>) -> Result<(), Infallible> {
+///         segment.count += block.view().tx_count() as u64;
+///         Ok(())
+///     }
+///
+///     fn finish(&self, segment: Transactions) -> Result<FinishedSegment<Transactions>, Infallible> {
+///         Ok(FinishedSegment { partial: segment, runs: Vec::new() })
+///     }
+///
+///     fn nothing(&self) -> Transactions {
+///         Transactions::default()
+///     }
+///
+///     fn conclude(&self, whole: &Transactions, _stop: Height) -> Result<u64, Infallible> {
+///         Ok(whole.count)
+///     }
+/// }
+///
+/// impl PartialResult for Transactions {
+///     type MergeError = Infallible;
+///
+///     fn ranges(&self) -> &[HeightRange] {
+///         &self.ranges
+///     }
+///
+///     fn merge(&mut self, other: &Self) -> Result<(), Infallible> {
+///         self.ranges.extend(&other.ranges);
+///         self.count += other.count;
+///         Ok(())
+///     }
+///
+///     fn write(&self, out: &mut Vec<u8>) {
+///         for HeightRange { start, end } in &self.ranges {
+///             out.extend([start.to_le_bytes(), end.to_le_bytes()].concat());
+///         }
+///         out.extend(self.count.to_le_bytes());
+///     }
+///
+///     fn read(reader: &mut Reader<'_>) -> Option<Self> {
+///         let range = HeightRange::new(reader.u32().ok()?, reader.u32().ok()?);
+///         Some(Self { ranges: vec![range], count: reader.u64().ok()? })
+///     }
+///
+///     fn done(&self) -> Work {
+///         Work { blocks: self.ranges.iter().map(|range| u64::from(range.count())).sum(), ..Work::default() }
+///     }
+/// }
+///
+/// let pass = CountTransactions;
+/// let (low, high) = (HeightRange::new(1, 5), HeightRange::new(5, 9));
+/// let segments = [high, low].map(|range| pass.begin(range).and_then(|it| pass.finish(it)));
+/// let mut whole = pass.nothing();
+/// for Ok(FinishedSegment { partial, .. }) in segments {
+///     whole.merge(&partial).unwrap();
+/// }
+/// assert_eq!(whole.done().blocks, 8);
+/// assert_eq!(pass.conclude(&whole, 8), Ok(0));
+/// ```
 pub trait Pass: Sync {
     /// What a segment is told before its first block.
     type Input;

@@ -169,7 +169,7 @@ impl Job<'_> {
                 hints: self.world.hints(),
                 aggregate: AggregateKind::Sha256,
                 validity: self.hinted_validity,
-                connect: connect,
+                connect,
             }),
             leave_witnesses: None,
             stop: Stop::AtHints,

@@ -280,7 +280,7 @@ impl Job {
                 is_shared: false,
                 given: None,
                 observer,
-                interrupt: interrupt,
+                interrupt,
             },
         })
     }

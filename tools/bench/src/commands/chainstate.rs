@@ -56,7 +56,7 @@ pub(crate) fn command(args: &ChainstateArgs) -> Result<(), BenchError> {
     let machine = BenchMachine::here();
     let interrupt = watch_signals()?;
     if let (Some(part), Some(folder)) = (args.part, &args.dir) {
-        return Ok(chainstate::part(&ChainstateFolder::new(folder), part, args.coins, &interrupt)?);
+        return chainstate::part(&ChainstateFolder::new(folder), part, args.coins, &interrupt);
     }
     let program = own_program()?;
     let scratch = ScratchFolder::open(args.dir.as_deref(), "apus-bench-chainstate")?;

@@ -105,7 +105,7 @@ fn stored(args: &PrevoutsArgs, place: CoinsPlace, store: &str) -> Result<StoredC
         return on_servers(store, args.coins);
     }
     terminal::aside(format_args!("the store in {store} gets the coins that it lacks"));
-    Ok(StoredCoins::open(Path::new(store), args.coins, args.store_cache << 20)?)
+    StoredCoins::open(Path::new(store), args.coins, args.store_cache << 20)
 }
 
 #[cfg(feature = "remote-coins")]

@@ -49,5 +49,5 @@ pub(super) fn stored(store: &str, coins: u32) -> Result<StoredCoins, BenchError>
         })
     });
     let batched = batched?;
-    Ok(StoredCoins::within(Arc::new(batched), &place.to_string(), coins)?)
+    StoredCoins::within(Arc::new(batched), &place.to_string(), coins)
 }

@@ -380,7 +380,7 @@ impl<'a> BlockHints<'a> {
 /// Where in ascending coins those of each transaction are. Coins of a transaction that is not among `txs`
 /// are nowhere. Of two with one id, which BIP-30 does not allow, the last one has them.
 fn places_of(coins: &[OutPoint], txs: &TxTable) -> Vec<Range<u32>> {
-    let mut places = vec![0..0; txs.len()];
+    let mut places = vec![0..0; txs.count()];
     let mut start = 0;
     for own in coins.chunk_by(|one, next| one.txid == next.txid) {
         let end = start + own.len() as u32;

@@ -2,6 +2,7 @@
 //! nothing that is told of roots, proofs and coins makes a chain pass that should not.
 
 /// What the tests of mergesync ask of a chain is asked of this engine.
+#[allow(clippy::duplicate_mod, reason = "it asks the harness beside it")]
 #[path = "../mergesync/blame.rs"]
 mod blame;
 
