@@ -5,10 +5,12 @@
 //! writes; [`read_coin_strict`] accepts no other. Reading allocates nothing. The name of a coin,
 //! its [`OutPoint`](crate::OutPoint), is not in it: the caller stores it beside the coin.
 
-use crate::amount::{MAX_MONEY, SHORT_FITS, compress_amount, decompress_amount, money_range};
-use crate::compress::{SHORT_SCRIPTS, StoredScript, pass_script, skip_script, write_script};
+use crate::amount::{SHORT_FITS, compress_amount, decompress_amount, money_range};
+use crate::compress::{
+    CoinError, SHORT_SCRIPTS, StoredScript, pass_script, skip_script, write_script,
+};
 use crate::header::Height;
-use crate::read::{ReadError, Reader, extend_short, varint};
+use crate::read::{Reader, extend_short, varint};
 use crate::script::{MAX_SCRIPT_SIZE, OP_RETURN};
 
 /// The greatest height that a coin can state: its code has 32 bits, one of them for the coinbase.
@@ -204,49 +206,6 @@ fn varint_length(bytes: &[u8]) -> Option<usize> {
     let groups = u64::from_le_bytes(*bytes.first_chunk()?);
     let last = !groups & 0x8080_8080_8080_8080;
     Some(last.trailing_zeros() as usize / 8 + 1)
-}
-
-/// Why bytes are not a coin. Offsets count from the start of the slice that is read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CoinError {
-    /// A field could not be read.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// The amount is none that may exist.
-    #[error("the amount at byte {offset} is above the limit of {MAX_MONEY} satoshi")]
-    Amount {
-        /// Where the amount begins.
-        offset: usize,
-    },
-    /// The script is longer than any that can be spent.
-    #[error(
-        "the script at byte {offset} has {length} bytes, more than the {MAX_SCRIPT_SIZE} that can \
-         be run"
-    )]
-    ScriptTooLong {
-        /// Where its length is stated.
-        offset: usize,
-        /// That length.
-        length: usize,
-    },
-    /// A shortened public key that has no long form.
-    #[error("the public key at byte {offset} is not on the curve")]
-    NotOnCurve {
-        /// Where its x begins.
-        offset: usize,
-    },
-    /// A script stored whole although it has a short form.
-    #[error("the script at byte {offset} is stored whole, but has a short form")]
-    NotCompressed {
-        /// Where its length is stated.
-        offset: usize,
-    },
-    /// A script that no input can ever satisfy; such an output is never kept as a coin.
-    #[error("the script at byte {offset} can never be spent, so it makes no coin")]
-    Unspendable {
-        /// Where it begins.
-        offset: usize,
-    },
 }
 
 #[cfg(test)]

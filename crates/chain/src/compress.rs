@@ -6,8 +6,8 @@
 //! `VARINT(length + 6)` as it is. A script has exactly one form that Core writes; reading can
 //! insist on it. Whether a script can be spent is not asked here.
 
-use crate::coin::CoinError;
-use crate::read::{Reader, extend_short, write_varint};
+use crate::amount::MAX_MONEY;
+use crate::read::{ReadError, Reader, extend_short, write_varint};
 use crate::script::{
     MAX_SCRIPT_SIZE, OP_CHECKSIG, OP_DUP, OP_EQUAL, OP_EQUALVERIFY, OP_HASH160, OP_RETURN,
 };
@@ -15,6 +15,49 @@ use core::ops::Deref;
 use k256::AffinePoint;
 use k256::elliptic_curve::point::{AffineCoordinates, DecompressPoint};
 use k256::elliptic_curve::subtle::Choice;
+
+/// Why bytes are not a coin. Offsets count from the start of the slice that is read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CoinError {
+    /// A field could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The amount is none that may exist.
+    #[error("the amount at byte {offset} is above the limit of {MAX_MONEY} satoshi")]
+    Amount {
+        /// Where the amount begins.
+        offset: usize,
+    },
+    /// The script is longer than any that can be spent.
+    #[error(
+        "the script at byte {offset} has {length} bytes, more than the {MAX_SCRIPT_SIZE} that can \
+         be run"
+    )]
+    ScriptTooLong {
+        /// Where its length is stated.
+        offset: usize,
+        /// That length.
+        length: usize,
+    },
+    /// A shortened public key that has no long form.
+    #[error("the public key at byte {offset} is not on the curve")]
+    NotOnCurve {
+        /// Where its x begins.
+        offset: usize,
+    },
+    /// A script stored whole although it has a short form.
+    #[error("the script at byte {offset} is stored whole, but has a short form")]
+    NotCompressed {
+        /// Where its length is stated.
+        offset: usize,
+    },
+    /// A script that no input can ever satisfy; such an output is never kept as a coin.
+    #[error("the script at byte {offset} can never be spent, so it makes no coin")]
+    Unspendable {
+        /// Where it begins.
+        offset: usize,
+    },
+}
 
 /// How many kinds have a short form (Core `compressor.h`, `nSpecialScripts`).
 const SPECIAL_SCRIPTS: usize = 6;
@@ -232,7 +275,6 @@ pub(crate) fn pass_script(reader: &mut Reader<'_>, length_max: usize) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::ReadError;
     use bitcoin::secp256k1::{PublicKey, Secp256k1, SecretKey};
     use proptest::prelude::*;
 

@@ -40,11 +40,11 @@ pub use check::{
     txids_of,
 };
 pub use coin::{
-    COIN_HEIGHT_MAX, Coin, CoinError, CoinRef, CoinValue, check_coin, is_unspendable, read_coin,
+    COIN_HEIGHT_MAX, Coin, CoinRef, CoinValue, check_coin, is_unspendable, read_coin,
     read_coin_strict, read_coin_value, skip_coin, write_coin,
 };
 pub use coin_sum::{CoinAdder, CoinSum, CoinSumKey, KeyedCoinSum, TxCoins};
-pub use compress::{CompressedScript, StoredScript, compress_script, write_script};
+pub use compress::{CoinError, CompressedScript, StoredScript, compress_script, write_script};
 pub use hashes::{
     BlockHash, Merkle, MerkleRoot, MerkleScratch, OutPoint, ParseHashError, Txid, UtxoSetHash,
     Wtxid, merkle_root, sort_vouts, vout_order, vouts_ascend,

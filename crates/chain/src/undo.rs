@@ -5,7 +5,8 @@
 //! [`BlockUndoWriter`] writes. Records and files around it are a store's business.
 
 use crate::amount::compress_amount;
-use crate::coin::{Coin, CoinError, CoinRef, coin_code, read_after_code};
+use crate::coin::{Coin, CoinRef, coin_code, read_after_code};
+use crate::compress::CoinError;
 use crate::compress::write_script;
 use crate::hashes::BlockHash;
 use crate::read::{ReadError, Reader, write_compact_size, write_varint};

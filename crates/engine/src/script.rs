@@ -5,6 +5,7 @@
 //! bring the flags.
 
 mod error_text;
+mod interpreter;
 #[cfg(feature = "kernel")]
 mod kernel;
 pub mod pool;
@@ -12,7 +13,7 @@ pub mod pool;
 mod verify;
 
 pub use error_text::SCRIPT_ERRORS;
-pub use kernel::{Interpreter, NoInterpreter, PreparedTx, Refusal, interpreter};
+pub use interpreter::{Interpreter, NoInterpreter, PreparedTx, Refusal, interpreter};
 pub use pool::{RawBlock, RawTx, ScriptBatch, ScriptFailure, ScriptPool, ScriptPoolError, Verdict};
 
 use apus_chain::ScriptVerifier;

@@ -9,6 +9,7 @@ mod job;
 mod mergesync;
 mod queue;
 mod remote;
+mod shared;
 mod warning;
 mod worker;
 
@@ -18,5 +19,5 @@ pub use queue::{
     AnswerBytes, JobLease, JobOffer, JobQueue, Jobs, ObjectPart, ObjectRef, RunDescription, RunId,
     WIRE_VERSION, WireError, WorkerSeen, describe_run, reads_as_sent, rest_of_passed_on,
 };
-pub use remote::SharedQueue;
+pub use shared::SharedQueue;
 pub use worker::{WorkBlocks, WorkDone, WorkRequest, work};

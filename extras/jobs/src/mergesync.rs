@@ -14,7 +14,7 @@ mod parts;
 mod pieces;
 mod slices;
 
-use crate::remote::SharedQueue;
+use crate::shared::SharedQueue;
 use apus_sync::engines::mergesync::{
     MergeWork, SharedResult, WalkOutcome, fingerprint_key, hash_beside,
 };
@@ -27,8 +27,8 @@ use crate::job::{JobKey, JobStep};
 use crate::queue::{
     ConnectDone, ConnectTold, ForestTold, GatherDone, JobQueue, PassKind, RunId, Sent, nothing_told,
 };
-use crate::remote::SharedRun;
-use crate::remote::open;
+use crate::shared::SharedRun;
+use crate::shared::open;
 use apus_chain::{Height, HeightRange};
 use apus_sync::engines::mergesync::Gather;
 use apus_sync::engines::pass::{Counts, PartialResult, Pass};

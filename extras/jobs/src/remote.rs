@@ -5,44 +5,27 @@
 //! and each segment counts once, whatever comes twice. All that is needed to go on after a crash is in the work folder
 //! and in the queue: what was answered meanwhile is found there. The [desk](Desk) is for any jobs of a run.
 
-use crate::desk::{Answered, Desk, Useless, await_closed, patience};
-use crate::error::ClusterError;
+use crate::desk::{Answered, Useless, await_closed};
 use crate::job::JobKey;
 use crate::mergesync;
-use crate::queue::{JobQueue, ObjectRef, PassKind, RunId, RunSpec, SegmentResult, hints, proven};
+use crate::queue::{PassKind, SegmentResult, hints, proven};
+use crate::shared::{SharedQueue, SharedRun, open};
 use apus_chain::HeightRange;
 use apus_sync::engines::pass::PartialResult;
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::engines::swiftsync::{self, SegmentHints};
 use apus_sync::engines::{mergesync as engine, utreexo};
-use apus_sync::error::{SourceError, SyncError};
+use apus_sync::error::SyncError;
 use apus_sync::pass::TakeDone;
-use apus_sync::progress::stop_if_interrupted;
 use apus_sync::request::Request;
-use apus_sync::source::{ChainSource, GivenBlocks};
+use apus_sync::source::GivenBlocks;
 use apus_sync::supply::weight_of;
 use apus_sync::workdir::plan::Plan;
 use apus_sync::workdir::{FinishedRange, Workdir};
 use apus_sync::{Machines, RootsAround, Segments};
-use std::time::Instant;
-
-/// A run that machines share.
-#[derive(Clone, Copy)]
-pub(crate) struct SharedRun<'a> {
-    pub(crate) of: SharedQueue<'a>,
-    pub(crate) pass: PassKind,
-    pub(crate) plan: &'a Plan,
-}
 
 /// What machines are told of a segment, as bytes.
 pub(crate) type TellSegment<'a> = dyn Fn(HeightRange) -> Result<Vec<u8>, SyncError> + 'a;
-
-/// See the module.
-#[derive(Clone, Copy)]
-pub struct SharedQueue<'a> {
-    /// Where jobs go and answers come from.
-    pub queue: &'a dyn JobQueue,
-}
 
 impl Machines for SharedQueue<'_> {
     fn given(&self) -> Option<&GivenBlocks> {
@@ -144,46 +127,5 @@ fn hand_out<R: PartialResult>(
             Err(error)
         }
         Err(error) => Err(error),
-    }
-}
-
-// [`open`]: makes a run known to other machines.
-
-/// Makes the run known, or goes on with it.
-pub(crate) fn open<'d>(
-    shared: &SharedRun<'d>,
-    request: &'d Request<'d>,
-    source: &'d dyn ChainSource,
-) -> Result<Desk<'d>, SyncError> {
-    let began = Instant::now();
-    let headers = headers(request, source, shared.plan.identity.stop)?;
-    let (of, patience) = (ObjectRef::of(&headers), patience(request));
-    let spec = RunSpec { pass: shared.pass, plan: shared.plan.clone(), headers: of };
-    let spec = spec.to_bytes().ok_or_else(|| {
-        let segments = shared.plan.segments.len();
-        ClusterError::Message(format!(
-            "{segments} segments are too many to be described to other machines: start anew, with another \
-             --workdir and a greater --segment-bytes, or without that"
-        ))
-    })?;
-    let run = RunId::of(&spec);
-    // They are there before the run is seen.
-    patience.with(|| shared.of.queue.put_object(&run, &headers))?;
-    patience.with(|| shared.of.queue.open(&run, &spec))?;
-    Ok(Desk::new(shared.of.queue, request, (run, spec), source, began.elapsed()))
-}
-
-/// The headers of all blocks up to a height, one after the other.
-fn headers(
-    request: &Request<'_>,
-    source: &dyn ChainSource,
-    stop: u32,
-) -> Result<Vec<u8>, SyncError> {
-    let heads = source.heads(stop, &mut |_| {
-        stop_if_interrupted(request.env.interrupt).map_err(|_| SourceError::Interrupted)
-    });
-    match heads {
-        Err(SourceError::Interrupted) => Err(SyncError::Interrupted),
-        other => Ok(other?.iter().flat_map(|head| head.header).collect()),
     }
 }

@@ -17,7 +17,7 @@ mod work;
 pub use batch::{ScriptBatch, Verdict};
 pub use work::{RawBlock, RawTx};
 
-use super::kernel::{Interpreter, NoInterpreter, interpreter};
+use super::interpreter::{Interpreter, NoInterpreter, interpreter};
 use apus_chain::ScriptError;
 use queue::ScriptQueue;
 use std::sync::Arc;

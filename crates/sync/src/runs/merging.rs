@@ -57,7 +57,10 @@ impl<'s, F: RunForm> Merging<'s, F> {
     }
 
     /// The next record; none after the last.
-    #[allow(clippy::should_implement_trait, reason = "what it gives is lent, which no iterator does")]
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "what it gives is lent, which no iterator does"
+    )]
     pub fn next(&mut self) -> Result<Option<&[u8]>, SyncError> {
         let last = self.order.first();
         if self.begun && self.first().is_some() {

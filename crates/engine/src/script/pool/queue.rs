@@ -5,7 +5,7 @@
 
 use super::ScriptFailure;
 use super::work::{ScriptJob, ScriptTicket};
-use crate::script::kernel::Interpreter;
+use crate::script::interpreter::Interpreter;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 

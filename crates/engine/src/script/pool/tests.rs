@@ -1,4 +1,4 @@
-use super::super::kernel::{PreparedTx, Refusal};
+use super::super::interpreter::{PreparedTx, Refusal};
 use super::*;
 use crate::coin::CoinBytes;
 use apus_chain::CoinRef;

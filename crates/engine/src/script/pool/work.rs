@@ -5,7 +5,7 @@
 
 use super::ScriptFailure;
 use crate::coin::CoinBytes;
-use crate::script::kernel::{Interpreter, PreparedTx, Refusal};
+use crate::script::interpreter::{Interpreter, PreparedTx, Refusal};
 use apus_chain::ScriptError;
 use std::ops::Range;
 use std::sync::Arc;
