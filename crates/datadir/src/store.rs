@@ -279,7 +279,7 @@ fn expect_block(
     Err(BlockStoreError::damaged(path, what))
 }
 
-/// Why a [`BlockStore`](crate::BlockStore) failed.
+/// Why a [`BlockStore`] failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BlockStoreError {
     /// The system refused.

@@ -311,8 +311,8 @@ macro_rules! forward_lanes {
 #[cfg(target_arch = "x86_64")]
 pub(crate) use forward_lanes;
 
-/// Implements [`HashLanes`](crate::groups::HashLanes) for `$token`. In scope must be, besides what
-/// [`define_rounds!`](crate::rounds::define_rounds) asks for:
+/// Implements [`HashLanes`] for `$token`. In scope must be, besides what
+/// `define_rounds!` asks for:
 ///
 /// - `load` and `store`: a register from and to an array of words,
 /// - `swap_bytes`: of each word,

@@ -134,8 +134,8 @@ impl Sha512Lanes<1> for Portable {
     }
 }
 
-/// Implements [`Sha512Lanes`](crate::sha512::Sha512Lanes) for `$token`. In scope must be, besides what
-/// [`define_rounds!`](crate::rounds::define_rounds) asks for:
+/// Implements [`Sha512Lanes`] for `$token`. In scope must be, besides what
+/// `define_rounds!` asks for:
 ///
 /// - `load` and `store`: a register from and to an array of words,
 /// - `words_of_blocks`, `words_of_64`: the words of a block of each message, of 64-byte messages

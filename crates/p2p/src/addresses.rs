@@ -1,6 +1,6 @@
 //! Addresses of nodes: how users write them, which are public, and which are likely in one hand.
 //!
-//! The [book] knows which to try next, and is kept in a [file]. Nothing here has sockets or a clock, but for
+//! The [`AddressBook`] knows which to try next, and is kept in a file. Nothing here has sockets or a clock, but for
 //! [`resolve_seeds`], which asks the resolver of the system.
 
 mod book;

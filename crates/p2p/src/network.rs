@@ -3,7 +3,7 @@
 //! Every peer has a thread that reads and one that writes; one more, the driver, watches the clock
 //! and finds peers. What is decided is decided in [`headers`](crate::headers) and
 //! [`download`](crate::download), under one lock that no thread holds while it waits for a socket.
-//! Blocks go from the thread that read them straight to the one that [asked](Network::want).
+//! Blocks go from the thread that read them straight to the one that [asked](PeerNetwork::want).
 //!
 //! Nothing here is durable: what is worth keeping (headers, addresses) is handed out.
 

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Instant;
 
 /// Memory that finished segments may take which are in no file yet. More of it spares some files, but segments under
-/// way make better use of it: the longer these are ([`segment_bytes`]), the fewer records there are to hold.
+/// way make better use of it: the longer these are (`segment_bytes`), the fewer records there are to hold.
 pub const fn held_bytes_max(memory_bytes: u64) -> u64 {
     memory_bytes / 8 * 3
 }
@@ -182,7 +182,7 @@ fn segment_bytes(bytes_total: u64, memory_bytes: u64, threads: u64, under_way: u
     share.min((bytes_total / (EACH * threads)).max(SEGMENT_BYTES_MIN))
 }
 
-/// No more segments than these are made of so many bytes of blocks, where their size is left to [`segment_bytes`] and as
+/// No more segments than these are made of so many bytes of blocks, where their size is left to `segment_bytes` and as
 /// many are under way as there are threads.
 pub fn segments_at_most(block_bytes: u64, memory_bytes: u64, threads: u64) -> u64 {
     let bytes = segment_bytes(block_bytes, memory_bytes, threads, threads);

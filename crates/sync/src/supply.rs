@@ -2,7 +2,7 @@
 //!
 //! There is one walk over blocks, a [`Walker`]'s. A thread takes a range of heights by it, in whatever
 //! order the source gives them; [`in_order`] puts the ranges of many threads in order; [`ranges`] and
-//! [`outputs`] are uses of that. What a source is free to do wrong is dealt with here and nowhere else: a
+//! [`ranges::walk_outputs`] are uses of that. What a source is free to do wrong is dealt with here and nowhere else: a
 //! damaged copy is turned down, a block that comes twice or unasked is passed over, one that never comes is
 //! an error.
 

@@ -1,9 +1,9 @@
-//! [`Remote`]: the segments of a pass, done by other machines.
+//! The segments of a pass, done by other machines.
 //!
 //! A job goes into the queue for each segment, and an answer comes back; which machine does which, and how often a
 //! job is offered, is the queue's business. An answer counts if it is of this run, these heights and the very input,
 //! and each segment counts once, whatever comes twice. All that is needed to go on after a crash is in the work folder
-//! and in the queue: what was answered meanwhile is found there. The [desk](Desk) is for any jobs of a run.
+//! and in the queue: what was answered meanwhile is found there. The desk is for any jobs of a run.
 
 use crate::desk::{Answered, Useless, await_closed};
 use crate::job::JobKey;

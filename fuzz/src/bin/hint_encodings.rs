@@ -7,6 +7,7 @@
 
 #![no_main]
 
+use apus_fuzz::Input;
 use apus_sync::engines::swiftsync::hints::bitmap::{BitmapDecoder, BitmapEncoder};
 use apus_sync::engines::swiftsync::hints::btcd::{BtcdDecoder, BtcdEncoder, GZIP_MAGIC};
 use apus_sync::engines::swiftsync::hints::delta::{DeltaDecoder, DeltaEncoder};
@@ -14,7 +15,6 @@ use apus_sync::engines::swiftsync::hints::offsets::{OffsetsDecoder, OffsetsEncod
 use apus_sync::engines::swiftsync::hints::{
     HintsDecoder, HintsEncoder, HintsError, OUTPUTS_PER_BLOCK_MAX, detect_format,
 };
-use apus_fuzz::Input;
 use libfuzzer_sys::fuzz_target;
 
 /// Indices of a block, and how many outputs it has where the encoding says so.

@@ -8,11 +8,11 @@
 #![no_main]
 
 use apus_chain::HeightRange;
+use apus_fuzz::Input;
 use apus_sync::engines::swiftsync::hints::{
     BitOrder, HintsDecoder, HintsFile, HintsOptions, HintsWriter, Layout, OUTPUTS_PER_BLOCK_MAX,
     OrderEvidence,
 };
-use apus_fuzz::Input;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

@@ -35,7 +35,8 @@ fn headers(bytes: &[u8]) {
     write_head(&mut again, Network::Regtest).expect("memory");
     write_frames(&mut again, &headers).expect("memory");
     let mut file = &again[..];
-    let mut reader = HeaderFileReader::open(&mut file, Network::Regtest).expect("a head").expect("a head");
+    let mut reader =
+        HeaderFileReader::open(&mut file, Network::Regtest).expect("a head").expect("a head");
     let mut found = Vec::new();
     while let Ok(Some(frame)) = reader.next_frame() {
         found.extend(frame);

@@ -4,7 +4,7 @@
 //! entries that share beginnings of keys, the filters, a list of further blocks, an index with the
 //! shortest keys that part the blocks, and a footer. Nothing is compressed; Core's LevelDB cannot
 //! undo that. Blocks and index are made here; the rest, which costs about as much, is for
-//! [`TableSealer`](super::seal::TableSealer) on another thread.
+//! [`TableSealer`] on another thread.
 //!
 //! It writes nothing anywhere: finished blocks gather in a buffer that the caller takes whenever it
 //! likes. [`TableWriter::follow`] says whether entries come in order; that it is asked is for the

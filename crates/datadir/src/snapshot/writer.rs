@@ -36,7 +36,7 @@ impl<W: Write> SnapshotWriter<W> {
         self.offset
     }
 
-    /// Appends whole transactions, one or many, as [`write_group`](super::write_group) makes them;
+    /// Appends whole transactions, one or many, as [`write_group`] makes them;
     /// they must follow what was written before. On an error of their form none of them is written.
     pub fn write_groups(&mut self, groups: &[u8]) -> Result<(), SnapshotError> {
         let mut sequence = self.sequence.clone();

@@ -61,8 +61,8 @@ impl PreparedBlock {
         Self { wanted, places, own, unavailable, delta, counts, sums, block }
     }
 
-    /// The same, with what a [`Chainstate`](crate::utxo::Chainstate) needs that
-    /// [keeps a sum](crate::utxo::Chainstate::keep_sum) under this key, so that it has less to do.
+    /// The same, with what a `Chainstate` needs that
+    /// keeps a sum under this key, so that it has less to do.
     pub fn with_sums(params: &Params, block: CheckedBlock, key: &CoinSumKey) -> Self {
         let mut prepared = Self::new(params, block);
         prepared.sums = Some(prepared.work_out_sums(key));

@@ -1,7 +1,7 @@
 //! [`AddressBook`]: the addresses that are known, and which to try next.
 //!
 //! Most of them come from strangers, which may want to be the only ones we talk to. So no stranger
-//! can fill the book: what one peer, the [group](super::group) of one peer, and one group of
+//! can fill the book: what one peer, the group of one peer, and one group of
 //! addresses may put into it is limited, and what is there gives way only if it failed or is old.
 //! And no two connections go to the same group, unless the user named the addresses.
 //!

@@ -54,7 +54,7 @@ impl Gather {
     pub(super) const SPENT: RunKind = RunKind::new(".spent", cut::<SpentForm>);
     /// Coins that inputs of a segment take, by their places ([`AnswerRecord`](super::AnswerRecord)).
     pub(super) const ANSWERS: RunKind = RunKind::new(".answers", cut::<Answers>);
-    /// By what a second walk knows blocks again, by ascending height ([`Fingerprint`](super::Fingerprint)).
+    /// By what a second walk knows blocks again, by ascending height ([`Fingerprint`]).
     pub(super) const FINGERPRINTS: RunKind = RunKind::in_sequence(".prints");
     /// How many leaves blocks add to the Utreexo forest, where that is asked for: 4 bytes each, big-endian, by
     /// ascending height.

@@ -1,7 +1,7 @@
 //! SwiftSync: blocks in any order, told by hints which of their coins survive (BIP-457).
 //!
 //! A coin that the hints say survives is kept; every other one only goes into the
-//! [aggregate](aggregate::Sums), and so does every spend. When all blocks were seen and the two
+//! [aggregate](super::aggregate::Sums), and so does every spend. When all blocks were seen and the two
 //! sums are equal, the hints were right and what was kept is the UTXO set. Wrong hints can only
 //! make the run fail, never make it end in a wrong set.
 //!
