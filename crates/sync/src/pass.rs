@@ -97,7 +97,9 @@ fn assumed_by(
 /// spend's witness tells.
 pub fn needs_blocks(request: &Request<'_>, source: &dyn ChainSource) -> bool {
     let has_blocks = |output: &FolderOutput| matches!(output.kind, FolderKind::Datadir(_));
-    source.keeps_undo() || request.folders.iter().any(has_blocks) || request.bridge().is_some()
+    source.archive().is_some()
+        || request.folders.iter().any(has_blocks)
+        || request.bridge().is_some()
 }
 
 /// Whether witnesses may be left alone: the run says so, and nothing depends on them.

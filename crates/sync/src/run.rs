@@ -23,7 +23,7 @@ use crate::sink::SetInfo;
 use crate::sink::forest::StoredLeaves;
 use crate::sink::put::{Put, forget_damaged, write_out};
 use crate::sink::read_back::complete;
-use crate::source::ChainSource;
+use crate::source::{ChainSource, not_kept};
 use crate::supply::ranges::take_missing;
 use crate::warning::Warning;
 use crate::workdir::record::Record;
@@ -284,7 +284,7 @@ fn finish(
     set: SetInfo,
     put: &mut Put,
 ) -> Result<(), SyncError> {
-    take_missing(&request.env, dir, &dir.not_kept(set.height))?;
+    take_missing(&request.env, dir, &not_kept(dir, set.height))?;
     complete(request, dir, set, &mut put.folders)
 }
 

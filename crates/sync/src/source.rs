@@ -89,6 +89,53 @@ pub struct SearchOptions<'a> {
     pub interrupt: &'a AtomicBool,
 }
 
+/// Where a source keeps the blocks that it gives, with the undo data of those that are connected: a node's block files.
+pub trait BlockArchive: Sync {
+    /// Whether it has a block.
+    fn has(&self, hash: &BlockHash) -> bool;
+
+    /// Whether it has a block's undo data.
+    fn has_undo(&self, hash: &BlockHash) -> bool;
+
+    /// Keeps the undo data of a connected block, whose parent is `prev`.
+    fn put_undo(
+        &self,
+        hash: &BlockHash,
+        prev: &BlockHash,
+        spends: SpentCoins<'_>,
+    ) -> Result<(), SyncError>;
+
+    /// Writes the index by which a node finds the blocks of `chain` up to `last`, all of which are kept. None where no
+    /// node is to find them.
+    fn write_index(
+        &self,
+        chain: &HeaderChain,
+        last: Height,
+    ) -> Result<Option<KeptWhole<'_>>, SyncError>;
+}
+
+/// Blocks of `range` that `dir` is to keep, and that have no undo data.
+pub fn without_undo(dir: &dyn ChainSource, range: HeightRange) -> Vec<HeightRange> {
+    let Some(archive) = dir.archive() else { return Vec::new() };
+    let has = |height: Height| dir.chain().hash(height).is_some_and(|it| archive.has_undo(it));
+    let mut missing: Vec<HeightRange> = Vec::new();
+    for height in range.heights().filter(|height| !has(*height)) {
+        match missing.last_mut() {
+            Some(last) if last.end == height => last.end += 1,
+            _ => missing.push(HeightRange::new(height, height + 1)),
+        }
+    }
+    missing
+}
+
+/// Blocks up to `last` that `dir` is to keep and does not have: an earlier start may have taken them without being asked
+/// to.
+pub fn not_kept(dir: &dyn ChainSource, last: Height) -> Vec<HeightRange> {
+    let Some(archive) = dir.archive() else { return Vec::new() };
+    let missing = |height: &Height| !dir.chain().hash(*height).is_some_and(|it| archive.has(it));
+    ranges((1..=last).filter(missing))
+}
+
 /// A source that has settled on a chain.
 pub trait ChainSource: BlockSource {
     /// The most-work chain whose blocks can be had.
@@ -130,36 +177,14 @@ pub trait ChainSource: BlockSource {
     /// All its blocks were connected: others may have them.
     fn reached_tip(&self) {}
 
-    /// Whether it keeps blocks, and wants the undo data of those that are connected.
-    fn keeps_undo(&self) -> bool {
-        false
-    }
-
-    /// Keeps the undo data of a connected block.
-    fn put_undo(&self, _: &BlockHash, _: &BlockHash, _: SpentCoins<'_>) -> Result<(), SyncError> {
-        Ok(())
-    }
-
-    /// Blocks of `range` that are to be kept, and of which no undo data is.
-    fn without_undo(&self, _range: HeightRange) -> Vec<HeightRange> {
-        Vec::new()
-    }
-
-    /// Blocks up to `last` that are to be kept and are not: an earlier start may have taken them
-    /// without being asked to.
-    fn not_kept(&self, _last: Height) -> Vec<HeightRange> {
-        Vec::new()
+    /// Where it keeps the blocks that it gives; none where it keeps none.
+    fn archive(&self) -> Option<&dyn BlockArchive> {
+        None
     }
 
     /// Blocks up to `last` that have to be taken before [`heads`](Self::heads).
     fn not_counted(&self, _last: Height) -> Vec<HeightRange> {
         Vec::new()
-    }
-
-    /// All that is to be kept of the blocks up to `last` was given: makes it whole. The blocks, if any are
-    /// kept.
-    fn complete(&self, _last: Height) -> Result<Option<KeptWhole<'_>>, SyncError> {
-        Ok(None)
     }
 
     /// Gives the copies of a block that need not be on the chain to `take`, until it takes one.

@@ -260,7 +260,7 @@ impl<'a> Connecting<'a> {
             request.env.observer.event(Event::Resumed { segments, of });
         }
         let keeper = Keeper::start(request, options, &*dir, from, tip, end, record.key)?;
-        if keeper.is_some() || dir.keeps_undo() {
+        if keeper.is_some() || dir.archive().is_some() {
             state.keep_connected();
         }
         let flushed_at = Instant::now();
@@ -325,16 +325,14 @@ impl<'a> Connecting<'a> {
 
     /// Hands the blocks that are connected to what keeps them.
     fn keep(&mut self) -> Result<(), SyncError> {
-        match &mut self.keeper {
-            Some(keeper) => {
-                let mut connected = self.state.take_connected().into_iter();
-                connected.try_for_each(|block| keeper.put(block.into()))
+        let connected = self.state.take_connected();
+        let mut connected = connected.into_iter().map(KeptBlock::from);
+        match (&mut self.keeper, self.dir.archive()) {
+            (Some(keeper), _) => connected.try_for_each(|block| keeper.put(block)),
+            (None, Some(to)) => {
+                connected.try_for_each(|block| put_undo(to, &block, self.record.key))
             }
-            None if self.dir.keeps_undo() => {
-                let mut connected = self.state.take_connected().into_iter();
-                connected.try_for_each(|block| put_undo(&*self.dir, &block.into(), self.record.key))
-            }
-            None => Ok(()),
+            (None, None) => Ok(()),
         }
     }
 

@@ -66,7 +66,7 @@ use crate::request::{ConnectOptions, Request, ScriptCounts, Source, Task, first_
 use crate::sink::SetInfo;
 use crate::sink::datadir::DraftWithBlocks;
 use crate::sink::put::{SetHash, forget_damaged};
-use crate::source::ChainSource;
+use crate::source::{ChainSource, without_undo};
 use crate::workdir::plan::{NO_HINTS, Plan, RunIdentity};
 use crate::workdir::record::Record as Connected;
 use crate::workdir::{FinishedRange, SegmentsOf, Workdir};
@@ -163,7 +163,7 @@ fn last_joined(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Height, S
         return Ok(end);
     }
     let holds_all = |output: &FolderOutput| output.kind == FolderKind::Datadir(DatadirBlocks::All);
-    if !dir.keeps_undo() || request.folders.iter().any(holds_all) {
+    if dir.archive().is_none() || request.folders.iter().any(holds_all) {
         return Err(SyncError::Usage(UsageError::BlocksTwice));
     }
     let connected = is_gone_on_from(request, dir)?;
@@ -501,7 +501,7 @@ impl<'a> MergeWork<'a> {
         let joined: Vec<_> = done.iter_mut().map(|done| done.take_runs(&JOINED_RUNS)).collect();
         drop_beside(request, joined);
         let judged = HeightRange::new(1, record.judged + 1);
-        if !self.dir.without_undo(judged).is_empty() {
+        if !without_undo(self.dir, judged).is_empty() {
             record.judged = 0;
         }
         record.go_on_with(assumed);

@@ -14,7 +14,7 @@ use crate::request::Request;
 use crate::sink::chainstate::{Tables, publish};
 use crate::sink::read_back::{read_blocks_back, read_kept_back};
 use crate::sink::{CoinSink, SetInfo, Whole};
-use crate::source::{ChainSource, KeptWhole};
+use crate::source::{ChainSource, KeptWhole, not_kept};
 use crate::supply::ranges::{take_missing, take_ranges};
 use apus_chain::{Height, Network, Txid};
 use apus_datadir::{BlockStore, ChainBlock, Holds, chain_folder, write_block_index};
@@ -254,8 +254,10 @@ impl CoinSink for KeptSink<'_> {
 
     fn index(&mut self, whole: &Whole<'_>) -> Result<(), SyncError> {
         let (dir, last) = (self.dir, whole.set.height);
-        take_missing(&self.request.env, dir, &dir.not_kept(last))?;
-        self.kept = dir.complete(last)?;
+        take_missing(&self.request.env, dir, &not_kept(dir, last))?;
+        if let Some(archive) = dir.archive() {
+            self.kept = archive.write_index(dir.chain(), last)?;
+        }
         // All the way up to the draft, which is synced when it gets its name.
         sync_folder(&self.kept()?.folder)?;
         sync_folder(parent(self.place.folder()))

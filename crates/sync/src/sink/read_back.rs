@@ -73,7 +73,8 @@ pub fn complete(
         // They were part of what got its name.
         return Ok(());
     }
-    let Some(kept) = dir.complete(set.height)? else { return Ok(()) };
+    let Some(archive) = dir.archive() else { return Ok(()) };
+    let Some(kept) = archive.write_index(dir.chain(), set.height)? else { return Ok(()) };
     request.env.observer.event(Event::Started(Phase::CheckBlocks));
     let found = read_kept_back(request, dir, &kept, set)?;
     request.env.observer.event(Event::Ended { phase: Phase::CheckBlocks, bytes: found.bytes });

@@ -4,7 +4,7 @@ use super::finding::{FindingKind, Findings, FoundFault};
 use crate::engines::swiftsync::UndoSource;
 use crate::error::{ChainGap, SourceError, SyncError};
 use crate::source::blocksdir::BlockHead;
-use crate::source::{BlockFetcher, BlockSource, ChainSource};
+use crate::source::{BlockArchive, BlockFetcher, BlockSource, ChainSource, KeptWhole};
 use apus_chain::{BlockHash, BlockUndo, HeaderChain, Height, KnownBlock};
 use apus_datadir::{Obfuscation, SpentCoins};
 use std::sync::atomic::AtomicBool;
@@ -31,27 +31,16 @@ impl BlockSource for ComparedSource<'_> {
     }
 }
 
-impl ChainSource for ComparedSource<'_> {
-    fn chain(&self) -> &HeaderChain {
-        self.dir.chain()
-    }
-
-    fn is_by_index(&self) -> bool {
+impl BlockArchive for ComparedSource<'_> {
+    fn has(&self, _: &BlockHash) -> bool {
         true
     }
 
-    fn gap(&self) -> &ChainGap {
-        self.dir.gap()
+    fn has_undo(&self, _: &BlockHash) -> bool {
+        true
     }
 
-    fn obfuscation(&self) -> Obfuscation {
-        self.dir.obfuscation()
-    }
-
-    fn keeps_undo(&self) -> bool {
-        self.undo.is_some()
-    }
-
+    /// Only compares it.
     fn put_undo(
         &self,
         hash: &BlockHash,
@@ -78,6 +67,32 @@ impl ChainSource for ComparedSource<'_> {
             self.findings.add(FindingKind::UndoWrong, FoundFault::new(what).block(block));
         }
         Ok(())
+    }
+
+    fn write_index(&self, _: &HeaderChain, _: Height) -> Result<Option<KeptWhole<'_>>, SyncError> {
+        Ok(None)
+    }
+}
+
+impl ChainSource for ComparedSource<'_> {
+    fn chain(&self) -> &HeaderChain {
+        self.dir.chain()
+    }
+
+    fn is_by_index(&self) -> bool {
+        true
+    }
+
+    fn gap(&self) -> &ChainGap {
+        self.dir.gap()
+    }
+
+    fn obfuscation(&self) -> Obfuscation {
+        self.dir.obfuscation()
+    }
+
+    fn archive(&self) -> Option<&dyn BlockArchive> {
+        self.undo.is_some().then_some(self as &dyn BlockArchive)
     }
 
     fn block_by_hash(

@@ -9,7 +9,7 @@ use crate::error::{ErrorKind, InvalidBlock, IoError, StorageResult, SyncError};
 use crate::pass::leave_witnesses;
 use crate::progress::Event;
 use crate::request::{Request, Source, first_of_last};
-use crate::source::ChainSource;
+use crate::source::{ChainSource, without_undo};
 use crate::supply::context;
 use crate::warning::Warning;
 use crate::workdir::names::RECORD;
@@ -144,7 +144,7 @@ impl<'a> Connecting<'a> {
             Some(keeper) => keeper.lacks_some(tip, self.end).then_some(first),
             None => {
                 let last = HeightRange::new(first, (tip + 1).max(first));
-                self.dir.without_undo(last).first().map(|missing| missing.start)
+                without_undo(&*self.dir, last).first().map(|missing| missing.start)
             }
         };
         missing.map_or(tip, |missing| tip.min(missing - 1))
@@ -205,7 +205,7 @@ impl<'a> Connecting<'a> {
     /// Warns where fewer of the last blocks will be kept than a node wants, since hints reach into them.
     fn warn_of_few(&self) {
         let (first, from) = (first_of_last(self.end), self.record.identity.from);
-        let keeps = self.keeper.is_some() || self.dir.keeps_undo();
+        let keeps = self.keeper.is_some() || self.dir.archive().is_some();
         if keeps && from > first {
             let (end, hinted) = (self.end, from - 1);
             self.request.env.observer.event(Event::Warning(Warning::FewWithUndo { end, hinted }));

@@ -13,7 +13,7 @@ use crate::folder::{
 use crate::progress::Event;
 use crate::request::{ConnectOptions, Request, RunEnv, first_of_last};
 use crate::sink::datadir::{DraftWithBlocks, blocks_folder, index_folder};
-use crate::source::ChainSource;
+use crate::source::{BlockArchive, ChainSource, without_undo};
 use crate::warning::Warning;
 use apus_chain::{
     BlockHash, CoinSum, CoinSumKey, Header, Height, HeightRange, KeyedCoinSum, KnownBlock, Network,
@@ -349,17 +349,17 @@ fn obey(
 
 /// Warns of blocks of `done` that will have no undo data in the folder of blocks that are kept.
 pub(crate) fn warn_of_missing(env: &RunEnv<'_>, dir: &dyn ChainSource, done: HeightRange) {
-    let ranges = dir.without_undo(done);
+    let ranges = without_undo(dir, done);
     if !ranges.is_empty() {
         env.observer.event(Event::Warning(Warning::NoUndo { ranges }));
     }
 }
 
-/// Gives the undo data of a block to the source, which keeps the block.
+/// Gives the undo data of a block to where the source keeps the block.
 pub(crate) fn put_undo(
-    dir: &dyn ChainSource,
+    archive: &dyn BlockArchive,
     block: &KeptBlock,
     key: CoinSumKey,
 ) -> Result<(), SyncError> {
-    dir.put_undo(&block.id.hash, &block.prev(), block.spends(key))
+    archive.put_undo(&block.id.hash, &block.prev(), block.spends(key))
 }

@@ -135,7 +135,7 @@ impl JudgeWalk<'_> {
         let judge = BlockJudge {
             params: request.env.params,
             scripts: pool.as_ref(),
-            sum_key: (takers.keeper.is_some() || dir.keeps_undo()).then_some(self.sum_key),
+            sum_key: (takers.keeper.is_some() || dir.archive().is_some()).then_some(self.sum_key),
             bare: self.bare,
         };
         // The forest has those below already.
@@ -345,9 +345,10 @@ impl JudgeWalk<'_> {
             }
             let Some(Kept { raw, undo, spent }) = kept else { continue };
             let block = KeptBlock { id, raw, undo, spent };
-            match &mut takers.keeper {
-                Some(keeper) => keeper.put(block)?,
-                None => put_undo(self.work.dir, &block, self.sum_key)?,
+            match (&mut takers.keeper, self.work.dir.archive()) {
+                (Some(keeper), _) => keeper.put(block)?,
+                (None, Some(archive)) => put_undo(archive, &block, self.sum_key)?,
+                (None, None) => {}
             }
         }
         Ok(())

@@ -27,7 +27,7 @@ use apus_engine::script::{ScriptPoolError, script_verifier};
 /// Whether the run writes the blocks that a node starts on. One that cannot connect any asks something else
 /// of them.
 fn writes_blocks(request: &Request<'_>, dir: &dyn ChainSource) -> bool {
-    let writes = dir.keeps_undo() || request.folders.iter().any(FolderOutput::is_pruned);
+    let writes = dir.archive().is_some() || request.folders.iter().any(FolderOutput::is_pruned);
     writes && request.connect().is_some()
 }
 

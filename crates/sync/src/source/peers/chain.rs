@@ -5,9 +5,8 @@ use super::kept::BlockKeeping;
 use super::{LOOK, Peers, counts};
 use crate::error::{ChainGap, SourceError, SyncError};
 use crate::source::blocksdir::BlockHead;
-use crate::source::{BlockFetcher, BlockSource, ChainSource, KeptWhole, Taken, ranges};
+use crate::source::{BlockArchive, BlockFetcher, BlockSource, ChainSource, Taken, ranges};
 use apus_chain::{BlockHash, BlockLayout, HEADER_SIZE, HeaderChain, Height, HeightRange, Reader};
-use apus_datadir::SpentCoins;
 use apus_p2p::network::{BlockProvider, NetworkError, NextBlock};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -228,45 +227,12 @@ impl ChainSource for PeersChain<'_> {
         self.peers.serve(&self.chain);
     }
 
-    fn keeps_undo(&self) -> bool {
-        self.peers.kept.is_some()
-    }
-
-    fn put_undo(
-        &self,
-        hash: &BlockHash,
-        prev: &BlockHash,
-        spends: SpentCoins<'_>,
-    ) -> Result<(), SyncError> {
-        self.peers.kept.as_ref().map_or(Ok(()), |kept| kept.put_undo(hash, prev, spends))
-    }
-
-    fn without_undo(&self, range: HeightRange) -> Vec<HeightRange> {
-        let Some(kept) = &self.peers.kept else { return Vec::new() };
-        let has = |height: Height| self.chain.hash(height).is_some_and(|it| kept.has_undo(it));
-        let mut missing: Vec<HeightRange> = Vec::new();
-        for height in range.heights().filter(|height| !has(*height)) {
-            match missing.last_mut() {
-                Some(last) if last.end == height => last.end += 1,
-                _ => missing.push(HeightRange::new(height, height + 1)),
-            }
-        }
-        missing
-    }
-
-    fn not_kept(&self, last: Height) -> Vec<HeightRange> {
-        let Some(kept) = &self.peers.kept else { return Vec::new() };
-        let missing = |height: &Height| !self.chain.hash(*height).is_some_and(|it| kept.has(it));
-        ranges((1..=last).filter(missing))
+    fn archive(&self) -> Option<&dyn BlockArchive> {
+        self.peers.kept.as_deref().map(|kept| kept as &dyn BlockArchive)
     }
 
     fn not_counted(&self, last: Height) -> Vec<HeightRange> {
         ranges((1..=last).filter(|height| self.tx_count(*height).is_none()))
-    }
-
-    fn complete(&self, last: Height) -> Result<Option<KeptWhole<'_>>, SyncError> {
-        let kept = self.peers.kept.as_ref();
-        kept.map(|kept| kept.write_index(&self.chain, last)).transpose()
     }
 
     /// One that came lately is at hand; peers are asked for others.
@@ -344,7 +310,7 @@ impl PeersFetcher<'_> {
         let mut missing: Vec<HeightRange> = Vec::new();
         for height in want.heights() {
             let hash = self.source.chain.hash(height);
-            let raw = match hash.filter(|hash| kept.has(hash)) {
+            let raw = match hash.filter(|hash| BlockArchive::has(kept, hash)) {
                 Some(hash) => kept.read(hash).map_err(Box::new)?,
                 None => None,
             };

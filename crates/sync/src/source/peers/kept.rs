@@ -4,7 +4,7 @@
 
 use crate::error::{StorageResult, SyncError};
 use crate::folder::{FolderDraft, FolderOutput, at, parent, remove_folder};
-use crate::source::KeptWhole;
+use crate::source::{BlockArchive, KeptWhole};
 use crate::workdir::names::HEADERS;
 use apus_chain::{BlockHash, HEADER_SIZE, HeaderChain, Height, Network, Params};
 use apus_datadir::{
@@ -61,14 +61,6 @@ impl BlockKeeping {
         Ok(self.blocks.put(hash, raw)?)
     }
 
-    pub(super) fn has(&self, hash: &BlockHash) -> bool {
-        self.blocks.has(hash)
-    }
-
-    pub(super) fn has_undo(&self, hash: &BlockHash) -> bool {
-        self.blocks.has_undo(hash)
-    }
-
     pub(super) fn read(&self, hash: &BlockHash) -> Result<Option<Vec<u8>>, SyncError> {
         Ok(self.blocks.read(hash)?)
     }
@@ -76,8 +68,18 @@ impl BlockKeeping {
     pub(super) fn sync(&self) -> Result<(), SyncError> {
         Ok(self.blocks.sync()?)
     }
+}
 
-    pub(super) fn put_undo(
+impl BlockArchive for BlockKeeping {
+    fn has(&self, hash: &BlockHash) -> bool {
+        self.blocks.has(hash)
+    }
+
+    fn has_undo(&self, hash: &BlockHash) -> bool {
+        self.blocks.has_undo(hash)
+    }
+
+    fn put_undo(
         &self,
         hash: &BlockHash,
         prev: &BlockHash,
@@ -86,19 +88,18 @@ impl BlockKeeping {
         Ok(self.blocks.put_undo(hash, prev, spends)?)
     }
 
-    /// Writes the index of the chain up to a height, with which a node finds all of it.
-    pub(super) fn write_index(
+    fn write_index(
         &self,
         chain: &HeaderChain,
         last: Height,
-    ) -> Result<KeptWhole<'_>, SyncError> {
+    ) -> Result<Option<KeptWhole<'_>>, SyncError> {
         remove_folder(&self.index)?;
         fs::create_dir_all(&self.index).map_err(at(&self.index))?;
         let hash = |height| *chain.hash(height).expect("the last block is of the chain");
         let at = &mut |height| ChainBlock::Stored(hash(height));
         write_block_index(&self.blocks, &DirStorage::new(&self.index), last + 1, at)?;
         let draft = self.draft.lock().unwrap_or_else(PoisonError::into_inner).take();
-        Ok(KeptWhole { folder: parent(&self.index).to_owned(), blocks: &self.blocks, draft })
+        Ok(Some(KeptWhole { folder: parent(&self.index).to_owned(), blocks: &self.blocks, draft }))
     }
 }
 
