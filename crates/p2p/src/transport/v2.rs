@@ -24,6 +24,9 @@ use std::net::TcpStream;
 const FLAGS_BYTES: usize = 1;
 /// Most bytes of garbage before its terminator.
 const GARBAGE_BYTES_MAX: usize = 4_095;
+/// Most bytes of garbage that this side sends. btcd, and utreexod with its code, look for the terminator after at most so
+/// many, and close the connection after one more (btcd `v2transport/transport.go`, `CompleteHandshake`).
+const GARBAGE_BYTES_SENT_MAX: usize = GARBAGE_BYTES_MAX - 1;
 /// The flag of a packet that means nothing.
 const IGNORE: u8 = 1 << 7;
 /// Greatest packet after its length, in bytes.
@@ -197,9 +200,9 @@ fn take_garbage(
 
 /// Random bytes of random length, so that no two handshakes look alike.
 fn random_garbage() -> Result<Vec<u8>, PeerError> {
-    let mut bytes = vec![0; 2 + GARBAGE_BYTES_MAX];
+    let mut bytes = vec![0; 2 + GARBAGE_BYTES_SENT_MAX];
     getrandom::fill(&mut bytes).map_err(|error| PeerError::Io(std::io::Error::other(error)))?;
-    let len = usize::from(u16::from_le_bytes([bytes[0], bytes[1]])) % (GARBAGE_BYTES_MAX + 1);
+    let len = usize::from(u16::from_le_bytes([bytes[0], bytes[1]])) % (GARBAGE_BYTES_SENT_MAX + 1);
     bytes.truncate(len);
     Ok(bytes)
 }
