@@ -15,7 +15,7 @@ pub(crate) use files::{
     ProveArgs, SnapshotArgs, SnapshotCommand, SnapshotInfoArgs, SnapshotVerifyArgs, SourceFormat,
     TargetFormat, UtreexoArgs, UtreexoCommand,
 };
-pub(crate) use node::{PlanArgs, ReindexArgs, VerifyArgs};
+pub(crate) use node::{NodeArgs, PlanArgs, ReindexArgs, VerifyArgs};
 pub(crate) use sync::{BlocksArg, EngineArg, PeerArgs, SyncArgs};
 pub(crate) use values::{ChallengeArg, HintsArg, ProofsArg, SinkArg};
 #[cfg(feature = "cluster")]

@@ -2,8 +2,8 @@
 //! are completions and manual pages.
 
 use crate::args::{
-    ChallengeArg, HintsArgs, PlanArgs, ProgressArg, ReindexArgs, SnapshotArgs, SnapshotCommand,
-    SyncArgs, UtreexoArgs, UtreexoCommand, VerifyArgs,
+    ChallengeArg, HintsArgs, NodeArgs, PlanArgs, ProgressArg, ReindexArgs, SnapshotArgs,
+    SnapshotCommand, SyncArgs, UtreexoArgs, UtreexoCommand, VerifyArgs,
 };
 use crate::chain::{self, CHAIN, datadir_of};
 #[cfg(feature = "cluster")]
@@ -23,7 +23,6 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 use console::Term;
 use std::io::{self, IsTerminal};
-use std::mem;
 use std::path::{Path, PathBuf};
 
 const COMPLETIONS_EXAMPLES: &str = "\
@@ -186,11 +185,11 @@ impl CliCommand {
     fn understand(&mut self) -> Result<Vec<String>, Failure> {
         let (assume, has_hints) = match self {
             Self::Reindex(args) => {
-                args.datadir = datadir_of(mem::take(&mut args.datadir), args.chain);
+                take_datadir(&mut args.node);
                 (&mut args.connect.assume, args.hints.is_some())
             }
             Self::Verify(args) => {
-                args.datadir = datadir_of(mem::take(&mut args.datadir), args.chain);
+                take_datadir(&mut args.node);
                 (&mut args.assume, false)
             }
             Self::Plan(args) => {
@@ -215,6 +214,11 @@ impl CliCommand {
         };
         assume.settle(has_hints)
     }
+}
+
+/// Takes a chain's own folder in a data directory for that directory.
+fn take_datadir(node: &mut NodeArgs) {
+    node.datadir = datadir_of(std::mem::take(&mut node.datadir), node.chain);
 }
 
 fn with_default_chain(command: clap::Command, name: &'static str) -> clap::Command {

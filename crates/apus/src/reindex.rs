@@ -23,7 +23,7 @@ use std::time::Duration;
 
 /// Runs `apus reindex`.
 pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
-    let node = NodeFolders::find(&args.datadir, args.chain, args.blocksdir.as_deref())?;
+    let node = args.node.folders()?;
     expect_folders(&node)?;
     let NodeFolders { folder, blocks, .. } = &node;
     // A node locks both, where its block files are elsewhere, too.
@@ -40,7 +40,7 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
         target
     };
     let report = run(&RunJob {
-        chain: args.chain,
+        chain: args.node.chain,
         source: JobSource::Files {
             blocksdir: blocks.clone(),
             use_index: UseIndex::Connected { older: args.replace_with_older },
@@ -85,7 +85,7 @@ fn look_at_node_index(
     node: &NodeFolders,
 ) -> Result<Option<(Finding, BlockHash)>, Failure> {
     let found = look_at_index(&Verify {
-        params: Params::of(args.chain),
+        params: Params::of(args.node.chain),
         folder: node.folder.clone(),
         block_files: node.blocks.files.clone(),
         assume_valid: None,
@@ -107,7 +107,7 @@ fn look_at_node_index(
     }
     let mut message = format!(
         "the block index of the node of {} is not as it should be, which new coins would not mend:",
-        args.datadir.display()
+        args.node.datadir.display()
     );
     for finding in harms.iter().chain(&shunned) {
         message.push_str(&format!("\n{}\n  {}", line(finding), finding.remedy()));

@@ -37,9 +37,9 @@ const ROOM_LEAST: u64 = 1 << 20;
 
 /// Runs `apus verify`.
 pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
-    let params = Params::of(args.chain);
+    let params = Params::of(args.node.chain);
     let now = clock(params)?;
-    let node = NodeFolders::find(&args.datadir, args.chain, args.blocksdir.as_deref())?;
+    let node = args.node.folders()?;
     expect_folders(&node)?;
     let NodeFolders { folder, blocks, .. } = node;
     expect_not_reindexing(&blocks.home)?;
@@ -53,7 +53,7 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
         .run
         .workdir
         .clone()
-        .unwrap_or_else(|| PathBuf::from(format!("apus-{}-verify.work", args.chain)));
+        .unwrap_or_else(|| PathBuf::from(format!("apus-{}-verify.work", args.node.chain)));
     let mut written: Vec<&Path> = vec![&work];
     written.extend(args.run.report.as_deref());
     expect_not_in(&folder, &written)?;
@@ -63,7 +63,8 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
         expect_writable(report, is_failed_report)?;
     }
     let threads = threads(args.run.par);
-    let about = About { command: "verify", chain: args.chain.name(), threads, on_servers: false };
+    let about =
+        About { command: "verify", chain: args.node.chain.name(), threads, on_servers: false };
     let watch = Watch::of(&args.run, about, expected(RunWay::Node, scripts, true, Writes::Files))?;
     let interrupt = watch_signals()?;
     // Twice: the first time nothing is made in a folder of another kind, the second time nobody else can.
@@ -104,7 +105,7 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
             failure.message.push_str(&kept);
         }
         record.note("failed", &failure.message);
-        let report = FailedReport::new(args.chain.name(), &failure, record.reached());
+        let report = FailedReport::new(args.node.chain.name(), &failure, record.reached());
         leave_failed(args.run.report.as_deref(), &report);
         lock(&record.shared).report = serde_json::to_value(report).ok();
         failure
@@ -150,7 +151,7 @@ fn expect_room(
     work: &Path,
     threads: usize,
 ) -> Result<Vec<Event>, Failure> {
-    let files = BlockFiles::open(blocksdir, args.chain.magic());
+    let files = BlockFiles::open(blocksdir, args.node.chain.magic());
     // What is wrong with them is told by the verification.
     let block_bytes = files.map_or(0, |files| files.bytes_total());
     let copy = [SinkArg::Snapshot(work.join("coins.dat"))];
@@ -240,7 +241,7 @@ fn tell(args: &VerifyArgs, scripts: bool, verified: &VerifyOutcome) -> Result<()
         1 => "one kind of finding".to_owned(),
         kinds => format!("{kinds} kinds of findings"),
     };
-    let folder = args.datadir.display();
+    let folder = args.node.datadir.display();
     let message = format!("the node of {folder} is not as it should be: {kinds}");
     let invalid = verified.findings.iter().any(|finding| finding.kind == FindingKind::BlockInvalid);
     Err(if invalid { Failure::invalid(message) } else { Failure::wrong(message) })
@@ -374,8 +375,8 @@ impl VerifyReport {
         });
         Self {
             version: VERSION,
-            chain: args.chain.name(),
-            datadir: args.datadir.display().to_string(),
+            chain: args.node.chain.name(),
+            datadir: args.node.datadir.display().to_string(),
             validation: if scripts { "full" } else { "assumevalid" },
             proven: verified.findings.is_empty() && proof.is_some() && verified.unproven.is_none(),
             findings,

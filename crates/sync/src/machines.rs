@@ -4,8 +4,7 @@
 //! segment is tried, and how bytes travel, is the business of what implements this.
 
 use crate::engines::mergesync::{MergeWork, SharedResult};
-use crate::engines::pass::Pass;
-use crate::engines::pass::RunKind;
+use crate::engines::pass::{Pass, RunKind};
 use crate::engines::swiftsync::{self, SegmentHints};
 use crate::engines::utreexo;
 use crate::error::SyncError;
@@ -20,7 +19,7 @@ use apus_utreexo::Roots;
 /// Other machines, which do segments in place of this one's threads.
 ///
 /// # Errors
-/// Of segments that fail the lowest is the one told, whatever failed first. A run that is interrupted ends early and
+/// Of the segments that fail, the lowest gives the error, whatever failed first. A run that is interrupted ends early and
 /// without an error; what is under way goes on, and the next start finds it.
 pub trait Machines: Sync {
     /// From where the machines have blocks of the run's folder, if this run hands them out.

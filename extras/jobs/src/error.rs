@@ -162,7 +162,8 @@ impl From<QueueError> for SyncError {
     }
 }
 
-/// What another machine says is wrong with blocks, or with what it was told of them. It reads as the error does on the machine where it was found.
+/// What another machine says is wrong with blocks, or with what it was told of them. It reads as the error does on the
+/// machine where it was found.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct RemoteError {

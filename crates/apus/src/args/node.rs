@@ -4,10 +4,39 @@ use super::values::{parse_mib, parse_order};
 use super::{AggregateArgs, AssumeArgs, ConnectArgs, EngineArg, HintsArg, RunArgs, SinkArg};
 #[cfg(feature = "remote-coins")]
 use crate::coins::CoinsArgs;
+use crate::failure::Failure;
+use crate::node::NodeFolders;
 use apus_chain::Network;
 use apus_sync::engines::swiftsync::hints::BitOrder;
 use clap::Args;
 use std::path::PathBuf;
+
+/// A node's own folder.
+#[derive(Args)]
+pub(crate) struct NodeArgs {
+    /// Which chain; that of the blocks if not given
+    ///
+    /// main, test, testnet4, signet or regtest. If not given, the chain of the blocks that you name.
+    #[arg(long, default_value = "main", hide_default_value = true)]
+    pub(crate) chain: Network,
+
+    /// The node's data directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) datadir: PathBuf,
+
+    /// The folder of the node's block files, if it is elsewhere
+    ///
+    /// Where the node has one by -blocksdir on its own command line; what its bitcoin.conf says is known.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) blocksdir: Option<PathBuf>,
+}
+
+impl NodeArgs {
+    /// Where the node has its blocks and its coins.
+    pub(crate) fn folders(&self) -> Result<NodeFolders, Failure> {
+        NodeFolders::find(&self.datadir, self.chain, self.blocksdir.as_deref())
+    }
+}
 
 const PLAN_EXAMPLES: &str = "\
 Examples:
@@ -124,21 +153,8 @@ same command again.";
 #[derive(Args)]
 #[command(after_long_help = REINDEX_EXAMPLES)]
 pub(crate) struct ReindexArgs {
-    /// Which chain; that of the blocks if not given
-    ///
-    /// main, test, testnet4, signet or regtest. If not given, the chain of the blocks that you name.
-    #[arg(long, default_value = "main", hide_default_value = true)]
-    pub(crate) chain: Network,
-
-    /// The node's data directory
-    #[arg(long, value_name = "DIR")]
-    pub(crate) datadir: PathBuf,
-
-    /// The folder of the node's block files, if it is elsewhere
-    ///
-    /// Where the node has one by -blocksdir on its own command line; what its bitcoin.conf says is known.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) blocksdir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) node: NodeArgs,
 
     /// Which coins survive: a BIP-456 hintsfile, or `snapshot:FILE`
     ///
@@ -207,21 +223,8 @@ same command again, with the coins that it took at first.";
 #[derive(Args)]
 #[command(after_long_help = VERIFY_EXAMPLES)]
 pub(crate) struct VerifyArgs {
-    /// Which chain; that of the blocks if not given
-    ///
-    /// main, test, testnet4, signet or regtest. If not given, the chain of the blocks that you name.
-    #[arg(long, default_value = "main", hide_default_value = true)]
-    pub(crate) chain: Network,
-
-    /// The node's data directory
-    #[arg(long, value_name = "DIR")]
-    pub(crate) datadir: PathBuf,
-
-    /// The folder of the node's block files, if it is elsewhere
-    ///
-    /// Where the node has one by -blocksdir on its own command line; what its bitcoin.conf says is known.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) blocksdir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) node: NodeArgs,
 
     #[command(flatten)]
     pub(crate) assume: AssumeArgs,
