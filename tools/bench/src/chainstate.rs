@@ -319,9 +319,6 @@ fn measured(parts: &[(ChainstatePart, Rounds)]) -> Vec<MeasuredPart> {
 }
 
 #[cfg(test)]
-pub(crate) use tests::small;
-
-#[cfg(test)]
 mod tests {
     use super::*;
     use crate::chainstate::{part, table};
@@ -363,7 +360,7 @@ mod tests {
     }
 
     /// The result of a measurement without much to do.
-    pub(crate) fn small() -> ChainstateRecord {
+    fn small() -> ChainstateRecord {
         measure_here(2_000, |_, _| ()).unwrap()
     }
 

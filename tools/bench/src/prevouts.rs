@@ -76,9 +76,6 @@ pub struct WithThreads {
     pub times_faster: Option<MeasuredSpread>,
 }
 
-#[cfg(test)]
-pub(crate) use tests::small;
-
 // ---- tables ----
 
 /// All times, and how they compare with those without threads.
@@ -156,7 +153,7 @@ mod tests {
     }
 
     /// The result of a measurement without much to do.
-    pub(crate) fn small() -> Prevouts {
+    fn small() -> Prevouts {
         let mut told = Vec::new();
         let mut tell = |line: String| told.push(line);
         let found =

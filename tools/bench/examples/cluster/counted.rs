@@ -18,7 +18,7 @@ use std::time::Duration;
 
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The place behind a job, in what segments leave that are done in one step (`docs/formats/cluster-wire.md`).
+/// The place behind a job, in what segments leave that are done in one step (`extras/jobs/src/queue`).
 const RUNS: usize = 52;
 
 /// What there was of a run.

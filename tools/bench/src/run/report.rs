@@ -251,12 +251,10 @@ mod tests {
     use crate::run::tests::{apus, manifest, utxo};
     use std::fs;
 
-    /// The example of the format's own page.
+    /// The example beside the format's own page.
     fn example() -> String {
-        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/formats/report.md");
-        let page = fs::read_to_string(page).unwrap();
-        let json = page.split("```json\n").nth(1).unwrap();
-        json.split("```").next().unwrap().to_owned()
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/formats/report.json");
+        fs::read_to_string(file).unwrap()
     }
 
     #[test]
