@@ -1,7 +1,7 @@
 //! `--web`: the page about a run, from before it begins until some time after its end.
 //!
 //! The server is `apus_web`'s; what it shows is what is [`Watched`], as JSON and in Prometheus' text format
-//! (`docs/formats/metrics.md`). The program has one page at most.
+//! (`docs/web.md`). The program has one page at most.
 //!
 //! Names and units of metrics are as Prometheus' conventions have them: base units, `_total` for what only grows. What
 //! describes the process has the names that Prometheus' own client libraries give.

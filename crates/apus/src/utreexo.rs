@@ -221,7 +221,7 @@ fn line(cells: &[String]) -> String {
     line
 }
 
-/// The report of `apus utreexo caches` (`docs/formats/caches.md`).
+/// The report of `apus utreexo caches` (`docs/utreexo.md`).
 #[derive(Serialize)]
 struct CachesReport {
     version: u32,

@@ -5,8 +5,7 @@
 //! for each. A connection that breaks is made anew, with the same peer or another, and what was not answered is asked
 //! again. What a peer tells is not checked here: the caller has the roots that it has to fit.
 //!
-//! `docs/decisions/0028-proofs-from-peers.md` says why it is so; what depends on the one program that answers is in
-//! `docs/formats/utreexo-wire.md`.
+//! What depends on the one program that answers is in `docs/utreexo.md`.
 
 mod answers;
 #[cfg(test)]

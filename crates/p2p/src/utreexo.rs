@@ -1,7 +1,7 @@
 //! [`UtreexoMessage`]: proofs of coins, and roots, from a bridge node of Utreexo.
 //!
 //! BIP-183 is a draft, and what is spoken differs from its text: here all is as **utreexod 0.6.0** speaks it, and
-//! all that depends on that version is here. `docs/formats/utreexo-wire.md` has the layouts, where the two differ, and
+//! all that depends on that version is here. `docs/utreexo.md` has the layouts, where the two differ, and
 //! what 0.6.0 answers to which request.
 //!
 //! A [`PeerProof`] is numbers and bytes: nothing in it is checked against anything, and parts of it may have been left out

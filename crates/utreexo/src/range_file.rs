@@ -1,4 +1,4 @@
-//! A file of proofs: what it takes to judge a range of blocks from the roots before it (`docs/formats/proofs.md`).
+//! A file of proofs: what it takes to judge a range of blocks from the roots before it (`docs/utreexo.md`).
 //!
 //! [`RangeWriter`] makes one block by block; [`RangeFile`] opens one and gives the *entry* of any of its blocks: the
 //! [`Proof`](crate::Proof) of the coins that the block spends and does not make itself, then their compact leaves,

@@ -3,7 +3,7 @@
 //! Coins lie in *buckets*, hashes of Redis that each have the coins of a range of txids. So a flush and
 //! a look-up of many coins are a few commands for each bucket, in pipelines to all servers at once, and
 //! all coins come in the order of their names though no server keeps an order. What is under which key:
-//! `docs/formats/remote-coins.md`.
+//! `docs/remote-coins.md`.
 //!
 //! # A flush is one step
 //!

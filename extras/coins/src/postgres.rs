@@ -1,7 +1,7 @@
 //! [`PostgresStore`]: coins on PostgreSQL.
 //!
 //! A store is a schema of a database. Coins lie in a table that is divided by the hashes of their
-//! names; which columns there are: `docs/formats/remote-coins.md`.
+//! names; which columns there are: `docs/remote-coins.md`.
 //!
 //! # A flush is one step
 //!

@@ -1,12 +1,10 @@
 //! The seam between a run and other machines that do its segments: [`JobQueue`] where the run is, [`Jobs`] where
 //! segments are done, and what is sent between them.
 //!
-//! A queue carries bytes and knows heights; what the bytes mean is here ([`RunSpec`], [`JobMessage`],
-//! [`JobAnswer`], [`hints`], [`proven`], [`SegmentResult`]), so that a queue can be any. Messages are small. What is large is an
-//! object, which goes by another way and is named by its digest. Each call of a queue is one try: what waits for
-//! a server that is away, and for how long, is the caller's business ([`QueuePatience`]).
-//!
-//! Formats: `docs/formats/cluster-wire.md`.
+//! A queue carries bytes and knows heights; what the bytes mean is here ([`RunSpec`], [`JobMessage`], [`JobAnswer`],
+//! [`hints`], [`proven`], [`SegmentResult`]), so that a queue can be any. Messages are small. What is large is an object,
+//! which goes by another way and is named by its digest. Each call of a queue is one try: what waits for a server that is
+//! away, and for how long, is the caller's business ([`QueuePatience`]).
 
 mod found;
 pub(crate) mod hints;

@@ -10,7 +10,7 @@ use apus_fuzz::Input;
 use apus_jobs::{WIRE_VERSION, reads_as_sent};
 use libfuzzer_sys::fuzz_target;
 
-/// What messages begin with (`docs/formats/cluster-wire.md`).
+/// What messages begin with (`extras/jobs/src/queue`).
 const BEGINNINGS: [&[u8; 8]; 5] = [b"APUSJOBS", b"APUSANSW", b"APUSTOLD", b"APUSSPEC", b"APUSDONE"];
 
 fuzz_target!(|data: &[u8]| {

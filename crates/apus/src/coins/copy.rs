@@ -1,4 +1,5 @@
-//! `apus coins get`: a batch of look-ups, as JSON (`docs/formats/remote-coins.md`). `apus coins copy`: a whole set of coins to servers, from a file, a node or other servers.
+//! `apus coins get`: a batch of look-ups, as JSON (`docs/remote-coins.md`). `apus coins copy`: a whole set of coins to
+//! servers, from a file, a node or other servers.
 //!
 //! The source is gone over twice: first to see that it is whole, and what its MuHash is; then to be
 //! copied, as one flush of a new store. So a copy that is stopped or killed leaves a store that has

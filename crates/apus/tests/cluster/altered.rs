@@ -89,7 +89,7 @@ struct AlteredLease<'l> {
     renamed: Mutex<Vec<[ObjectRef; 2]>>,
 }
 
-/// As it stands in messages (`docs/formats/cluster-wire.md`).
+/// As it stands in messages (`extras/jobs/src/queue`).
 pub(crate) fn named(of: &ObjectRef) -> Vec<u8> {
     [&of.digest[..], &of.bytes.to_le_bytes()].concat()
 }

@@ -8,7 +8,7 @@ use apus_chain::Reader;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Steps of a run, as a job names them (`docs/formats/cluster-wire.md`).
+/// Steps of a run, as a job names them (`extras/jobs/src/queue`).
 const BLOCKS: u8 = 0;
 const JOIN: u8 = 1;
 const CONNECT: u8 = 2;

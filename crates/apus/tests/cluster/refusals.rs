@@ -132,7 +132,7 @@ fn answer_by(worker: &Worker, answer: impl Fn(&dyn JobLease) -> Vec<u8>) -> JobK
     }
 }
 
-/// An answer that the job is done, with an object as its result (`docs/formats/cluster-wire.md`).
+/// An answer that the job is done, with an object as its result (`extras/jobs/src/queue`).
 fn done(job: &[u8], object: &[u8]) -> Vec<u8> {
     let mut answer = [b"APUSANSW", &job[8..93]].concat();
     answer.extend(4_u32.to_le_bytes());

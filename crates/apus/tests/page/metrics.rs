@@ -54,9 +54,9 @@ fn the_dashboard_and_the_document_name_what_is_there() {
     let there = names(&metrics);
     assert!(there.len() > 20, "{there:?}");
     let root = fixtures().join("..");
-    let page = std::fs::read_to_string(root.join("docs/formats/metrics.md")).unwrap();
+    let page = std::fs::read_to_string(root.join("docs/web.md")).unwrap();
     for name in &there {
-        assert!(page.contains(&format!("`{name}`")), "docs/formats/metrics.md lacks {name}");
+        assert!(page.contains(&format!("`{name}`")), "docs/web.md lacks {name}");
     }
     let dashboard = std::fs::read(root.join("contrib/grafana/apus.json")).unwrap();
     let dashboard: Value = serde_json::from_slice(&dashboard).unwrap();

@@ -2,7 +2,26 @@
 //!
 //! A head, then records, each with a check over itself and its offset: one torn by a crash, moved,
 //! or of a flipped bit is none. A crash can tear only what was written last, so damage further from
-//! the end is told instead of being cut off. Format: `docs/formats/workdir.md`.
+//! the end is told instead of being cut off.
+//!
+//! ```text
+//! 8     41 50 55 53 4b 45 50 54   "APUSKEPT"
+//! 4     version, 2
+//! 4     magic of the network
+//! 8     key of the block files
+//! …     records
+//!
+//! 1     62 ("b"): a block                           1     75 ("u"): undo data of a block above
+//! 80    its header                                  32    hash of the block
+//! 4     how many transactions it has                4     their offset, behind magic and size
+//! 4     number of the file                          4     their size, without the checksum
+//! 4     offset of the block, behind magic and size  16    a key
+//! 4     its size                                    8     the sum of the coins that the block spends under it
+//! 8     check                                       8     check
+//! ```
+//!
+//! The check is the first 8 bytes of SHA-256 of the record's own offset (8), then its bytes before. A record is written
+//! only when what it tells of is on the disk, and at most 1 MiB of records before they are on the disk themselves.
 
 use super::BlockStoreError;
 use crate::files::{BLOCK_SIZES, BlockLocation, Obfuscation, RECORD_HEAD};

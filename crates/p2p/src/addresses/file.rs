@@ -1,8 +1,17 @@
 //! The address book as text: a line for the kind of file, then one for each address.
 //!
-//! The format is in `docs/formats/addresses.md`. The text may come from anywhere: what it says is
+//! The text may come from anywhere: what it says is
 //! held to the same rules as what peers say, and a line that says nothing is counted and passed
 //! over. What the user named, and which peers misbehaved, is not in it.
+//!
+//! ```text
+//! apus-addresses 1 main
+//! 8.1.1.1 8333 409 1799999995 1799999995 0
+//! tor:a7a7…a7 8333 c09 1799992700 0 0
+//! ```
+//!
+//! Words are host (IPv4, IPv6, or `tor:` and a version 3 service's key), port, services (hexadecimal), when it was last
+//! heard of, when a handshake with it was last done (0: never), failures since. The file has at most 4 MiB.
 
 use super::book::AddressSource;
 use super::{AddressBook, Host, NodeAddress};

@@ -1,8 +1,21 @@
 //! Headers on a disk: frames of raw headers, each with its checksum, in one file.
 //!
-//! The format is in `docs/formats/headers.md`. This encodes and decodes it, nothing more: files are
+//! This encodes and decodes them, nothing more: files are
 //! the caller's, and so is the check of what the headers say. A frame that is cut short or
 //! rotten, and all that follows it, counts as absent; what came before is given.
+//!
+//! ```text
+//! 8     41 50 55 53 48 44 52 53   "APUSHDRS"
+//! 4     version, 1
+//! 4     magic of the network
+//!       for each frame:
+//! 4     number of headers n, 1 to 2,000
+//! 80·n  headers, as peers send them
+//! 32    SHA-256 of all bytes of the frame before
+//! ```
+//!
+//! Each header comes after its parent; the genesis block is not among them, branches may be. A file only grows. One that
+//! ends within its first 16 bytes is begun anew.
 
 use apus_chain::{Header, Network};
 use apus_hash::sha256;

@@ -1,7 +1,7 @@
 //! [`QuestionWindow`]: which questions are under way, in which order, and which of them a peer leaves out.
 //!
 //! No socket, no clock: it is told what came, and says what to send. A peer answers in the order in which it is asked
-//! (`docs/formats/utreexo-wire.md`), so an answer belongs to the first question that is open. It says nothing at all
+//! (`docs/utreexo.md`), so an answer belongs to the first question that is open. It says nothing at all
 //! where it has no answer; so a ping goes behind the questions, and a pong that comes before the answer says that
 //! there will be none.
 //!

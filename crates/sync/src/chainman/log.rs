@@ -5,7 +5,28 @@
 //! again once it was closed. Every record continues a running SHA-256, and every file states what
 //! it was when it began: nothing can be lost in between unnoticed. The end of a file may be torn
 //! by a crash; what is not whole there was never answered as durable and is left out. Nothing here
-//! knows what a record means. The bytes: `docs/formats/submit.md`.
+//! knows what a record means.
+//!
+//! `blocks-00000001.log` and so on, numbers little-endian:
+//!
+//! ```text
+//! 8     41 50 55 53 42 4c 4b 53   "APUSBLKS"
+//! 4     version, 1
+//! 32    SHA-256 of the genesis hash, the heights of BIP-34, 65, 66, CSV and SegWit (4 each), and signet's challenge
+//! 4     number of the file
+//! 32    the running hash where it begins; in the first file, SHA-256 of the 32 bytes before
+//! 8     first bytes of the SHA-256 of all before
+//!
+//!       for each record:
+//! 1     kind
+//! 4     length, at most 4,000,000
+//! …     payload
+//! 8     first bytes of the running hash after it: SHA-256 of the running hash before, kind, length, payload
+//! ```
+//!
+//! Kinds: 1 a header whose block is missing; 2 a block that passed every rule that needs no coins; 3 a block whose parent
+//! is unknown; 4 the hash of a block that failed; 5 that of one that was reconsidered; 6 a block that waited and no longer
+//! does (its parent's hash, SHA-256 of the block); 7 all before was durable when the program ended.
 
 mod reader;
 

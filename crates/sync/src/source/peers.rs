@@ -330,7 +330,7 @@ impl<'a> Peers<'a> {
 
 // Addresses of nodes in the work folder, so that the next start finds peers sooner.
 //
-// Format: `docs/formats/addresses.md`. They are a help and nothing more: a file that cannot be read
+// Format: `crates/p2p/src/addresses/file.rs`. They are a help and nothing more: a file that cannot be read
 // or written is passed over, and addresses are found again.
 
 /// What an earlier start left; nothing if it left none.

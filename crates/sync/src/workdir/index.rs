@@ -2,7 +2,20 @@
 //!
 //! A section is some whole records, as many as a reader has in memory at once. Its checksum is XXH3 with 128
 //! bits: what a disk loses or changes does not pass it. A writer who wants to may find bytes that do; but
-//! one who can write here can write the checksum too. Format: `docs/formats/workdir.md`.
+//! one who can write here can write the checksum too.
+//!
+//! A run is records one after the other, then for each section 28 bytes:
+//!
+//! ```text
+//! 8     the first 8 bytes of its first record, as a big-endian number
+//! 4     its length in bytes
+//! 16    XXH3 with 128 bits of its bytes, seed 0
+//! ```
+//!
+//! A `.run` has its records by txid, strictly ascending: txid (32), length (4), and the coins as a group of a snapshot has
+//! them (`docs/formats/snapshot.md`). A `.hints` is BIP-456 elements, a `.leaves` is leaves of the Utreexo forest:
+//! CompactSize (leaves between this one and the one before, or the segment's first), hash (32). A `spill-N.run` is
+//! outpoints of 36 bytes, sorted by segment.
 
 use apus_chain::Reader;
 use xxhash_rust::xxh3::xxh3_128;

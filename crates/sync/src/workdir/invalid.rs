@@ -6,7 +6,19 @@
 //! says of it plays no part.
 //!
 //! The verdict is durable before the run goes on without the block, so every later start chooses as
-//! this one did, wherever it is stopped. Format: `docs/formats/workdir.md`.
+//! this one did, wherever it is stopped.
+//!
+//! ```text
+//! 8     41 50 55 53 49 4e 56 44   "APUSINVD"
+//! 4     version, 1
+//! 4     magic of the network
+//! 4     number of blocks, at most 1,024
+//!       for each: height (4), hash (32), length of the text (4, at most 1,000), the rule that it breaks (UTF-8)
+//! 32    SHA-256 of all bytes before
+//! ```
+//!
+//! The file is written anew as a whole, after what is connected below the block is durable and before a block of another
+//! chain is connected. One of another network counts as empty; one that is not whole is an error.
 
 use super::names::INVALID;
 use super::{Workdir, sealed};

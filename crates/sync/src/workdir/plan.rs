@@ -3,6 +3,28 @@
 //! Made once, when a run first starts, and kept in the work folder; every later start follows it,
 //! whatever its own budgets are. A start whose chain, hints or aggregate differ is told so instead
 //! of being mixed in.
+//!
+//! ```text
+//! 8     41 50 55 53 50 4c 41 4e   "APUSPLAN"
+//! 4     version, 5
+//! 4     magic of the network
+//! 4     height H where the hints stop
+//! 32    hash of that block
+//! 32    SHA-256 of the hints: of the hintsfile, or of the snapshot; zeros without hints
+//! 1     aggregate: 0 keyed SHA-256, 1 MuHash3072, 2 none, 3 keyed SHA-256 of whole coins
+//! 4     last block whose scripts are taken for valid, where all else is checked by undo data; otherwise 0
+//! 4     last block whose witnesses are skipped; 0 where all are checked
+//! 1     1 where segments leave leaves of the Utreexo forest, or their numbers with mergesync
+//! 1     1 where the set's MuHash is computed
+//! 32    the secret
+//! 4     number of segments n
+//! 4·n   the first height after each segment; the first begins at 1, the last ends at H + 1 or lower
+//! 32    SHA-256 of all bytes before
+//! ```
+//!
+//! The plan's id is SHA-256 of the whole file. For the engine utreexo the hash of the hints is SHA-256 of `ranges of
+//! proofs`, then each range's heights (4 bytes each) and the roots before and after it; where peers give the proofs, of
+//! `ranges of proofs from peers`.
 
 use super::sealed;
 use crate::engines::swiftsync::aggregate::{AggregateKind, Secret};
@@ -104,7 +126,7 @@ impl Plan {
         self.segments.last().map_or(0, |segment| segment.end - 1)
     }
 
-    /// The byte form: see `docs/formats/workdir.md`.
+    /// The byte form: see the module.
     pub fn to_bytes(&self) -> Vec<u8> {
         // Named one by one: a field that is added is not forgotten here.
         let RunIdentity {

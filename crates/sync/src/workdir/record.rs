@@ -3,7 +3,24 @@
 //! Made when the run first starts, and written anew before each flush of the coins: it then holds
 //! the totals at the block where the store is and at the block where it goes. Whichever of the two
 //! a crash leaves the store at, the totals are known, and the sum of all coins there, under a key that
-//! is this run's secret. Format: `docs/formats/workdir.md`.
+//! is this run's secret.
+//!
+//! ```text
+//! 8     41 50 55 53 43 4f 4e 4e   "APUSCONN"
+//! 4     version, 4
+//! 4     magic of the network
+//! 32    hash of the assumed-valid block; zeros where all scripts are run
+//! 4     last block whose witnesses are skipped; 0 where all are checked
+//! 4     first height that is connected: 1, or the one above the hints
+//! 16    key of the coins' sum
+//! 1     number of entries, 1 or 2
+//! 101   each: height (4), hash (32), blocks, bytes, transactions, inputs, outputs, blocks whose scripts were run, coins (8 each),
+//!       whether the sum is known (1), the sum of the coins (8)
+//! 32    SHA-256 of all bytes before
+//! ```
+//!
+//! The sum is modulo 2^64. A coin's part is SipHash-1-3 under the key of its txid (32), output (4), length of its stored
+//! form (4) and stored form. The sum is unknown only while a store is filled with the coins that hints led to.
 
 use super::names::RECORD;
 use super::plan::unseen_difference;

@@ -1,5 +1,18 @@
 //! [`FinishedRange`]: a finished segment, and [`RunInfo`], what it leaves for others. Their byte form is here,
 //! their files are the [work folder](super::Workdir)'s.
+//!
+//! A `.part`:
+//!
+//! ```text
+//! 8     41 50 55 53 50 41 52 54   "APUSPART"
+//! 4     version, 6
+//! 32    id of the plan
+//! 4     first height
+//! 4     first height after
+//! 28    for each run of the pass: bytes of its records (8), sections (4), XXH3 with 128 bits of its index (16)
+//! …     the partial result
+//! 32    SHA-256 of all bytes before
+//! ```
 
 use super::index::{Checksum, RunIndex, checksum};
 use super::names::{is_asked_for, partial_name, run_name};
@@ -126,7 +139,7 @@ pub fn runs_of<P>(done: &[FinishedRange<P>], kind: RunKind) -> Vec<RunInfo> {
 }
 
 impl<P: PartialResult> FinishedRange<P> {
-    /// The byte form, under a plan: see `docs/formats/workdir.md`.
+    /// The byte form, under a plan: see the module.
     pub(super) fn to_bytes(&self, plan_id: &[u8; 32]) -> Vec<u8> {
         let mut out = sealed::begin(MAGIC, VERSION);
         out.extend_from_slice(plan_id);

@@ -1,4 +1,15 @@
 //! The hints of a segment as an object.
+//!
+//! ```text
+//! 8     41 50 55 53 54 4f 4c 44   "APUSTOLD"
+//! 4     version
+//! 4     first height
+//! 4     first height after
+//! 1     0: by place; 1: by name
+//! …     by place, for each height: CompactSize number of surviving outputs, and for each a CompactSize: its index among the
+//!       spendable outputs, less the one before and less one
+//!       by name, for each height: CompactSize number of surviving outputs, and their outpoints (36), ascending
+//! ```
 
 use super::wire::{WireError, begin, open, read_range, write_range};
 use apus_chain::{HeightRange, OutPoint, Reader, write_compact_size};

@@ -1,4 +1,20 @@
 //! [`JobMessage`] and [`JobAnswer`]: what is asked of a machine, and what it says.
+//!
+//! ```text
+//! job                                            answer
+//! 8     41 50 55 53 4a 4f 42 53 "APUSJOBS"       8     41 50 55 53 41 4e 53 57 "APUSANSW"
+//! 4     version                                  4     version
+//! 32    the run                                  32    the run
+//! 1     step: 0 blocks, 1 join, 2 connect        9     the job
+//! 4     first height, or the part                40    its input, an object
+//! 4     first height after, or the next part     4+n   the machine's name
+//! 40    its input, an object                     1     0 done, 1 refused, 2 trouble, 3 an object is lost
+//! 4+n   the machine to be compared with, or 0    …     see below
+//! ```
+//!
+//! Done: its result (40), blocks, bytes, surviving coins, microseconds (8 each). Refused: 0 for a block with height (4),
+//! hash (32) and reason, 1 for hints, 2 for anything else; and the message. Trouble: the message. Lost: the object's
+//! digest (32) and the message.
 
 use crate::error::{RemoteError, RemoteKind};
 use crate::job::JobKey;

@@ -2,6 +2,9 @@
 //!
 //! It holds them against those that its own proofs tell, so that a machine with files of another forest says so before it
 //! has gone over the blocks. What they are good for the blocks themselves show.
+//!
+//! The head of hints; then 0, or 1 and the roots before the first block and after the last, each behind its length
+//! (CompactSize).
 
 use super::wire::{WireError, begin, open, read_range, write_range};
 use apus_chain::{HeightRange, Reader, write_compact_size};

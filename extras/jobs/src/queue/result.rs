@@ -1,4 +1,14 @@
 //! [`SegmentResult`]: what a finished segment leaves, as an object.
+//!
+//! ```text
+//! 8     41 50 55 53 44 4f 4e 45   "APUSDONE"
+//! 4     version
+//! 32    the run
+//! 4     first height
+//! 4     first height after
+//! …     for each of the pass's runs (.run, .hints, .leaves): length (8) and bytes
+//! …     the partial result
+//! ```
 
 use crate::queue::RunId;
 use crate::queue::wire::{WireError, begin, open, read_range, write_range};

@@ -4,6 +4,25 @@
 //! the join reads those pieces that have keys of its own, and leaves answers for all segments, which read theirs. So
 //! there is an object for each job and not one for each pair of jobs, and a reader of a piece can see that
 //! it is what was written.
+//!
+//! Each begins with `APUSTOLD` or `APUSDONE` (8), version (4), run (32), job (9). *Objects* are 40 bytes, *n* before a
+//! list is a CompactSize.
+//!
+//! * **blocks** leaves the object of its records (made coins, then spends); the object of its own runs, each behind its
+//!   length (8); pieces of coins and of spends: n, and for each the first 8 bytes of its first and last record as numbers,
+//!   length (4), digest (32); leaves that its blocks add (8); the partial result.
+//! * **join** gets the first 8 bytes of its first key (8), 1 and the end of its keys (8) or 0; n segments: heights (4
+//!   each), the object of the records, and for coins and spends where the pieces begin (8), n, and length and digest of
+//!   each. It leaves coins, transactions, bogosize (8 each), amount (16), MuHash (768); n outputs that existed when their
+//!   block began (40); the coins' run; the run of their places; what it found for segments, twice: answers, and leaves.
+//! * **connect** gets the object of its own runs; n slices of answers (object, start, length, digest); n outputs that
+//!   existed; 1, the number of leaves below (8) and n slices of leaves, or 0; the height from which undo data are wanted
+//!   (4). It leaves blocks (8), bytes (8), its fragment of the forest behind its length, and n objects of undo data, which
+//!   hold whole blocks and are put once they have 8 MiB.
+//!
+//! A leaf is height, number among its block's leaves (big-endian, 4 each) and hash. A run is its length (8), sections (4),
+//! checksum of the index (16), and n objects: run and index, one after the other. Undo data are, for each block, length
+//! (4), the sum of the coins that it spends (8), and the bytes as in `rev*.dat`.
 
 use super::RunId;
 use super::found::{FoundPart, JoinFound, read_parts, write_parts};

@@ -1,4 +1,14 @@
 //! [`RunSpec`]: what a machine has to know of a run before it takes a job of it.
+//!
+//! ```text
+//! 8     41 50 55 53 53 50 45 43   "APUSSPEC"
+//! 4     version
+//! 1     pass: 0 SwiftSync by hints, 1 the same with undo data, 2 mergesync, 3 utreexo, 4 mergesync that leaves undo data
+//! 40    the headers, an object
+//! …     the plan, as in a work folder, with the secret and a SHA-256 at its end
+//! ```
+//!
+//! The run is named by SHA-256 of all of it.
 
 use super::wire::{ObjectRef, WireError, begin, open};
 use apus_hash::sha256;

@@ -1,4 +1,10 @@
 //! What all messages and objects have in common: what they begin with, and [`ObjectRef`].
+//!
+//! Integers are little-endian, hashes in internal order. Everything is under one version, which is raised whenever a form
+//! or its meaning changes. A digest is BLAKE3 with 32 bytes. An object is a file or key `RUN/DIGEST`; messages name it by
+//! its digest (32) and length (8), at most 2^30. What is only read in parts is named by the BLAKE3 of `APUSPART` and of
+//! the parts' digests, zeros for an empty part. A text is its length (4), at most 4,000, and UTF-8 without control
+//! characters but line feeds.
 
 use crate::job::{JobKey, JobStep};
 use apus_chain::{HeightRange, Reader};
@@ -218,7 +224,7 @@ mod tests {
         }
     }
 
-    /// As `docs/formats/cluster-wire.md` has it, by what the authors of BLAKE3 say of it.
+    /// By what the authors of BLAKE3 say of it.
     #[test]
     fn names_are_blake3() {
         let empty = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262";

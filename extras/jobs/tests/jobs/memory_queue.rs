@@ -331,7 +331,7 @@ struct Leased<'m> {
     renamed: Mutex<Vec<[ObjectRef; 2]>>,
 }
 
-/// As it stands in messages (`docs/formats/cluster-wire.md`).
+/// As it stands in messages (`extras/jobs/src/queue`).
 fn named(of: &ObjectRef) -> Vec<u8> {
     [&of.digest[..], &of.bytes.to_le_bytes()].concat()
 }

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Steps of a run, as a job names them (`docs/formats/cluster-wire.md`).
+/// Steps of a run, as a job names them (`extras/jobs/src/queue`).
 const BLOCKS: u8 = 0;
 const JOIN: u8 = 1;
 const CONNECT: u8 = 2;
@@ -362,7 +362,7 @@ fn what_a_job_of_an_earlier_step_was_told_is_lost_too() {
     assert!(lost > 0);
 }
 
-/// Makes of an answer that a job is done another one: that something is at fault (`docs/formats/cluster-wire.md`).
+/// Makes of an answer that a job is done another one: that something is at fault (`extras/jobs/src/queue`).
 fn refuses(message: &mut Vec<u8>, what: &[u8]) {
     const WORKER: usize = 93;
     let length = u32::from_le_bytes(*message[WORKER..].first_chunk().unwrap());

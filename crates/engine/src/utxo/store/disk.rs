@@ -2,12 +2,22 @@
 //!
 //! A flush is one sorted batch with the new tip in it, streamed into new tables and then made to
 //! count by one rename: no journal, nothing written twice, nothing held in memory. A crash leaves
-//! the batch whole or not there. Why this library, and what it was measured against: decision 0012;
-//! what is in the folder: `docs/formats/coins-store.md`.
+//! the batch whole or not there. Why this library, and what it was measured against: `docs/decisions/0012-coins-store.md`.
 //!
 //! Memory: the cache of blocks has [`DiskOptions::cache_bytes`]. Beside it are buffers of the tables
 //! being written and merged, some 10 MiB whatever is written, and some 20 KiB for each table of 64
 //! MiB, for the top of its index and filter.
+//!
+//! The folder has `tree/`, tables of `lsm-tree` in its format 3; `lock`; and `store`, which is written when `tree/` is
+//! there and never changes: "APUSCOIN" (8), version 1 (4), magic of the network (4), SHA-256 of all before (32). A folder
+//! with `store` that lacks tables is damaged. Numbers in keys and values are big-endian, hashes in internal order:
+//!
+//! ```text
+//! 00                          height (4), hash (32) of the block that the store is at; height (4) below which there is no undo data
+//! 01 txid (32) output (4)     the coin as in a snapshot
+//! 02 block hash (32)          its height (4), if its undo data is there
+//! 03 height (4) hash (32)     undo data of that block as in Core's rev*.dat, and the sum of the coins that it brings back
+//! ```
 
 mod folder;
 mod forest;

@@ -7,7 +7,17 @@
 //! the judge knows the reason if it is not.
 //!
 //! For each block a CompactSize, how many bytes follow, 0 where no claims were noted; then the numbers below, as
-//! CompactSizes but for sequence numbers. Format: `docs/formats/workdir.md`.
+//! CompactSizes but for sequence numbers.
+//!
+//! ```text
+//! length of the block in bytes
+//! upper bound of what its signature operations cost
+//! what its coinbase pays out, in satoshi
+//! for each other transaction:
+//!   twice the number of its inputs, plus 1 if any has a relative lock time
+//!   what it pays out, in satoshi
+//!   if so, the number of such inputs, and for each its place and its sequence number (4)
+//! ```
 
 use apus_chain::{
     Ancestry, BlockBytes, BlockTotals, CoinValue, Height, Params, Reader, Txid,

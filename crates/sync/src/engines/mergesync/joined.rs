@@ -1,7 +1,28 @@
 //! [`Joined`]: what came of a join, and the record that a later start finds it by.
 //!
 //! The record also says how far blocks were judged. It is written where enough work was done before that
-//! losing it would hurt; what it names is durable then. Format: `docs/formats/workdir.md`.
+//! losing it would hurt; what it names is durable then.
+//!
+//! ```text
+//! 8     41 50 55 53 4a 4f 49 4e   "APUSJOIN"
+//! 4     version, 4
+//! 32    id of the plan
+//! 4     height up to which blocks were judged
+//! 4     height above which their scripts were run
+//! 8     coins in the set
+//! 8     transactions that have some
+//! 16    their amounts in satoshi
+//! 8     their bogosize
+//! 768   their MuHash
+//! …     three lists of runs (coins for inputs, places, the set's coins), each a CompactSize and for each run its name behind a
+//!       CompactSize, and length, sections, checksum (28)
+//! 1     1 where the roots of the Utreexo forest were asked for, and then a list of runs: leaves that survive
+//! …     CompactSize number of outputs that a block makes and that existed before; each height (4), txid, output (4)
+//! 32    SHA-256 of all bytes before
+//! ```
+//!
+//! It is written where the work before took longer than `--checkpoint-seconds` or began with an earlier start, every
+//! `--checkpoint-seconds` while blocks are judged, and at the end of that.
 
 use crate::engines::swiftsync::CoinTotals;
 use crate::error::{StorageResult, SyncError};

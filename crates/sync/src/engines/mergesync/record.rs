@@ -2,7 +2,24 @@
 //!
 //! Their keys stand first, with numbers in big-endian, so that records are sorted by their bytes. A run
 //! holds records one after the other; each says how long it is. Coins are not looked into: what takes
-//! them does. Format: `docs/formats/workdir.md`.
+//! them does.
+//!
+//! ```text
+//! .made                                .spent                               .answers, spill-answers
+//! 32    txid                           36    txid, output                   4     height that spends
+//! 4     height that makes it           4     height that spends it          4     place of the input
+//! 4     length of the coins            4     place of the input             2     length of the coin
+//! …     coins, by ascending output                                          …     coin
+//! ```
+//!
+//! A place is the input's number among all of the block's but the coinbase's. Each coin in a `.made` is three CompactSizes
+//! and the coin: the output, which of the block's spendable outputs it is, the coin's length. A coin of no bytes is one
+//! that its own block spends. Where proofs are made or roots of the Utreexo forest are wanted, four bytes follow each
+//! coin: its number among its block's leaves, all ones if it is none. For blocks whose witnesses are skipped an answer's
+//! coin has one byte in place of its script: 1 P2SH, 2 P2WPKH, 3 P2WSH, 0 any other. `.prints` has XXH3 with 128 bits of
+//! each block's bytes under the plan's secret, zeros where its claims are noted; `.added` four bytes for each block, how
+//! many leaves it adds; `spill-places` height and number of each coin that survives, four bytes each; `spill-leaves` the
+//! number of each surviving leaf (8) and its hash (32).
 
 use super::bare::BareCoin;
 use apus_chain::{Height, OutPoint, Reader, Txid, write_compact_size};

@@ -1,9 +1,22 @@
 //! [`Partial`]: what is left of a part of the chain once its blocks are forgotten.
 //!
 //! Partial results add up, in any order and any grouping; the one of all heights decides. They are
-//! what a checkpoint keeps and what another machine would send, so they have a byte form
-//! (`docs/formats/workdir.md`). The surviving coins themselves are not in here, only their count,
+//! what a checkpoint keeps and what another machine would send, so they have a byte form.
+//! The surviving coins themselves are not in here, only their count,
 //! their amounts and their MuHash; they lie in runs.
+//!
+//! ```text
+//! CompactSize   number of ranges, always 1; each first height, first height after (4 each)
+//! 8 × 10        blocks, bytes, transactions, inputs that spend, outputs, surviving coins, transactions with such, bogosize,
+//!               outpoints created and not surviving, leaves of the Utreexo forest (0 if not asked for)
+//! 16            amount of the surviving coins in satoshi
+//! 16            amount of unspendable outputs in satoshi
+//! 1             aggregate: 0 keyed SHA-256, 1 MuHash3072, 2 none, 3 keyed SHA-256 of whole coins
+//!   64          of 0 and 3: sum of the created, sum of the spent
+//!   768         of 1: numerator (created), denominator (spent)
+//! 768           MuHash of the surviving coins; that of nothing where it is not computed
+//! CompactSize   number of coinbases that BIP-30 has to look at; each txid (32), height (4), strictly ascending
+//! ```
 
 use super::aggregate::{KindMismatch, Sums};
 use crate::engines::bip30::{CoinbaseId, read_coinbases, write_coinbases};

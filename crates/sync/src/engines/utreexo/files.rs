@@ -233,7 +233,7 @@ pub trait ProofSource: Send + Sync {
 /// Reads entries of one range.
 pub trait ProofReader {
     /// Puts the entry of a block in place of what `out` held: the proof of what it spends, then the compact leaves
-    /// (`docs/formats/proofs.md`).
+    /// (`docs/utreexo.md`).
     ///
     /// # Errors
     /// Why there is none, for people, and where.

@@ -2,6 +2,15 @@
 //!
 //! For each range that is covered it has the roots before and after. Two that are next to each other become one
 //! where the upper begins with the very roots with which the lower ends, and do not fit together otherwise.
+//!
+//! ```text
+//! CompactSize   number of ranges, always 1; each first height, first height after (4 each)
+//! 8 × 5         blocks, bytes, transactions, inputs that spend, outputs
+//! 32            coins that blocks make and do not spend themselves: number (8), satoshi (16), bogosize (8)
+//! 32            coins that blocks spend and do not make themselves, likewise
+//!               for each range the roots before and after it, each behind its length (CompactSize)
+//! CompactSize   number of coinbases that BIP-30 has to look at; each txid (32), height (4), strictly ascending
+//! ```
 
 use crate::engines::bip30::{CoinbaseId, read_coinbases, write_coinbases};
 use crate::engines::pass::{Counts, Covered, PartialResult, Uncovered, Work};

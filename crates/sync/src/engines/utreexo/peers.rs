@@ -109,7 +109,7 @@ impl ProofReader for PeerEntries<'_> {
     }
 }
 
-/// What a peer told of a block, in the form of an entry (`docs/formats/proofs.md`), in place of what `out` held.
+/// What a peer told of a block, in the form of an entry (`docs/utreexo.md`), in place of what `out` held.
 fn write_entry(told: PeerProof, out: &mut Vec<u8>) -> Result<(), String> {
     let PeerProof { hashes, targets, leaves, .. } = told;
     if targets.len() != leaves.len() {

@@ -1,8 +1,20 @@
 //! [`TxCounts`]: how many transactions blocks have that were seen, whatever chain they are on.
 //!
 //! An index of pruned blocks needs them all. Runs that write one remember them, 27 MB for the main
-//! chain, and keep them in the work folder, so that a start that goes on asks for no block again:
-//! `docs/formats/workdir.md`. What does not read well is counted again.
+//! chain, and keep them in the work folder, so that a start that goes on asks for no block again.
+//! What does not read well is counted again.
+//!
+//! ```text
+//! 8     41 50 55 53 54 58 4e 53   "APUSTXNS"
+//! 4     version, 1
+//! 4     magic of the network
+//! 4     number of entries
+//! 12    each: first 8 bytes of the block's hash, number of its transactions (4)
+//! 32    SHA-256 of all bytes before
+//! ```
+//!
+//! It is written anew at a checkpoint when an eighth of it is new, and 20,000 entries at least; and when a run fails or is
+//! interrupted.
 
 use crate::error::{StorageResult, SyncError};
 use crate::workdir::names::COUNTS;

@@ -119,7 +119,7 @@ impl BlockProvider for BlockKeeping {
 
 // Headers in the work folder: files in the order in which they came, each written whole.
 //
-// Format of a file: `docs/formats/headers.md`. What does not read well, and all that comes after it,
+// Format of a file: `crates/p2p/src/headers/store.rs`. What does not read well, and all that comes after it,
 // is downloaded again; headers are checked anew in any case.
 
 /// So many files are made one by the next start.

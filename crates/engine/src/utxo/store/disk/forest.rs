@@ -1,7 +1,17 @@
 //! [`DiskForest`]: the Utreexo forest's pages in a folder, in a log-structured merge tree.
 //!
 //! As with coins a write is one sorted batch with the new place in it, so the store is at a block at any moment that a
-//! crash can choose. Format: `docs/formats/forest-store.md`.
+//! crash can choose.
+//!
+//! The folder is that of the coins, with "APUSFRST" in `store`, and other entries:
+//!
+//! ```text
+//! 00                        height (4), hash (32) of the last block in the forest, the roots after it
+//! 01 level and index (8)    a page: 64 nodes and those above; the level in the highest seven bits
+//! 02 height (4)             leaves before this block and those after it (8 each), up to the next piece
+//! ```
+//!
+//! A page without a living leaf has no entry.
 
 use super::folder::{FolderForm, damaged};
 use super::opened::{OpenedStore, PLACE};
