@@ -40,8 +40,8 @@ mod servers {
     use super::copy::{CopyArgs, copy};
     use super::copy::{GetArgs, get};
     use crate::failure::{Failure, INTERRUPTED, IO, USAGE, WRONG};
-    use apus_coins::{Access, Password, StoreUrl};
-    use apus_engine::utxo::{BatchedStore, BatcherOptions, CoinsStore, StoreError};
+    use apus_coins::{Access, BatchedStore, BatcherOptions, Password, StoreUrl};
+    use apus_engine::utxo::{CoinsStore, StoreError};
     use clap::{Args, Subcommand};
     use std::env;
     use std::fs::File;

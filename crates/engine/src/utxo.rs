@@ -5,7 +5,6 @@
 //! is known, and the store only in flushes that each leave it at a block. Where blocks come from
 //! and which chain is the best one is not decided here.
 
-pub mod batcher;
 pub mod cache;
 pub mod fetch;
 pub mod forest;
@@ -17,7 +16,6 @@ pub use crate::connect::{
     BlockCounts, CoinChange, CoinsDelta, ConnectContext, ConnectError, Connected, PreparedBlock,
     UndoBytes,
 };
-pub use batcher::{BatchedStore, Batcher, BatcherOptions, BatcherStats};
 pub use cache::{CacheStats, CoinsCache};
 pub use store::{Changes, CoinsStore, Flush, StoreError};
 pub use view::CoinsView;

@@ -10,7 +10,7 @@ mod heavy;
 
 use apus_chain::{BlockHash, CoinRef, CoinSum, KnownBlock, Network, OutPoint, Params};
 use apus_engine::utxo::store::EachCoin;
-use apus_engine::utxo::{BatchedStore, BatcherOptions, CoinBytes, CoinsStore, Flush, StoreError};
+use apus_engine::utxo::{CoinBytes, CoinsStore, Flush, StoreError};
 use bitcoin::consensus::encode::serialize;
 use bitcoin::hashes::Hash;
 use heavy::{KEY, MIB, block, coin, connect, most_bytes};
@@ -74,13 +74,10 @@ fn the_coins_of_a_block_take_little_memory_however_long_their_scripts_are() {
             sum.add(KEY.coin(&OutPoint { txid, vout: vout as u32 }, coin.as_bytes()));
         }
     }
-    let batches = || BatcherOptions { size: 170, in_flight: 8, ..BatcherOptions::default() };
-    let batched = |store| Arc::new(BatchedStore::new(store, batches()).unwrap());
     let before = most_bytes().unwrap_or(0);
-    for store in [
-        Arc::new(Everything { at_once: 1 }) as Arc<dyn CoinsStore>,
-        batched(Arc::new(Everything { at_once: 100 })),
-    ] {
+    // One by one, and as many at once as a store on servers is asked for.
+    for at_once in [1, 8 * 170] {
+        let store = Arc::new(Everything { at_once });
         assert_eq!(connect(&params, store, &raw, 2, None).1, sum);
     }
     #[cfg(feature = "kernel")]

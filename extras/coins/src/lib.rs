@@ -3,6 +3,7 @@
 //!
 //! - [`url`]: where such a store is, as its user names it, and the password.
 //! - [`open()`]: whichever of them a place names.
+//! - [`BatchedStore`]: look-ups of many callers as batches.
 //! - [`CoinsReader`]: look-ups beside a writer.
 //! - [`stored`]: what of it is read, for those who try any bytes.
 //! - [`cluster`]: [`ClusterStore`], on Redis Cluster.
@@ -12,6 +13,7 @@
 //! client or of a server can choose. Nothing here prints or logs, and no message has a password in it.
 
 mod access;
+mod batcher;
 pub mod cluster;
 mod idle_timeout;
 mod known;
@@ -22,5 +24,6 @@ pub mod url;
 
 pub use self::postgres::{PostgresOptions, PostgresStore};
 pub use access::{Access, CoinsAtTip, CoinsReader, open};
+pub use batcher::{BatchedStore, Batcher, BatcherOptions, BatcherStats, Producer, Ticket};
 pub use cluster::{ClusterOptions, ClusterStore};
 pub use url::{ClusterUrl, Password, PasswordExposed, PostgresUrl, StoreUrl, StoreUrlError};

@@ -11,12 +11,10 @@
 mod heavy;
 
 use apus_chain::{BlockHash, KnownBlock, Network, OutPoint, Params, ScriptError};
-use apus_coins::Access;
+use apus_coins::{Access, BatchedStore, BatcherOptions};
 use apus_engine::script::{Interpreter, PreparedTx, Refusal, ScriptPool};
 use apus_engine::utxo::store::EachChange;
-use apus_engine::utxo::{
-    BatchedStore, BatcherOptions, Changes, CoinBytes, CoinsStore, Flush, StoreError,
-};
+use apus_engine::utxo::{Changes, CoinBytes, CoinsStore, Flush, StoreError};
 use apus_testkit::postgres::PostgresServer;
 use apus_testkit::redis::RedisCluster;
 use bitcoin::consensus::encode::serialize;

@@ -22,6 +22,15 @@ mod servers;
 
 // ---- what the commands have in common ----
 
+/// What says that a command or an option is of a feature that this program lacks.
+#[cfg(not(feature = "remote-coins"))]
+fn without_servers(what: &str) -> BenchError {
+    BenchError::usage(format!(
+        "{what}: this program was built without coins on servers: build it with cargo build \
+         --release -p apus-bench --features remote-coins"
+    ))
+}
+
 /// Cores that this process may use.
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)

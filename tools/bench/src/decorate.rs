@@ -19,7 +19,7 @@ use crate::prevouts::coins::{coin, outpoint};
 use crate::prevouts::{no_threads, wrong_coin};
 use crate::table::{MeasuredSpread, TextTable, grouped};
 use apus_chain::{BlockHash, KnownBlock, OutPoint};
-use apus_engine::utxo::batcher::{Batcher, BatcherOptions, BatcherStats, Producer};
+use apus_coins::{Batcher, BatcherOptions, BatcherStats, Producer};
 use apus_engine::utxo::store::{EachChange, LatencyStore, MemoryStore};
 use apus_engine::utxo::{Changes, CoinBytes, CoinsStore, Flush, StoreError};
 use serde::{Deserialize, Serialize};

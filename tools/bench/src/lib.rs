@@ -12,6 +12,7 @@
 //! Nothing here prints; the program `apus-bench` does (`main.rs`). Nothing here is needed to validate blocks.
 
 pub mod chainstate;
+#[cfg(feature = "remote-coins")]
 pub mod decorate;
 mod error;
 pub mod floor;

@@ -5,6 +5,7 @@
 //! one. A store knows no rules and no chain.
 
 mod disk;
+pub mod look_ups;
 mod memory;
 
 pub use disk::{DiskForest, DiskOptions, DiskStore};
@@ -115,7 +116,7 @@ pub enum StoreError {
 }
 
 /// The error that stands for a panic of a look-up.
-pub(super) fn panicked(panic: &(dyn Any + Send)) -> StoreError {
+pub fn panicked(panic: &(dyn Any + Send)) -> StoreError {
     let said = panic.downcast_ref::<&str>().copied();
     let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     StoreError::Io {

@@ -2,6 +2,7 @@
 //! What is the same of both is one test, given [`Servers`](servers::Servers) of each kind.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
+mod batched;
 mod cluster;
 mod kill;
 #[path = "../../../../crates/engine/tests/store/laws.rs"]

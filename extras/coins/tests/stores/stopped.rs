@@ -4,7 +4,8 @@
 use super::servers::{How, Servers, open};
 use super::support::outpoint;
 use super::writing::{Model, step, wanted, while_written};
-use apus_engine::utxo::{BatchedStore, BatcherOptions, CoinsStore, StoreError};
+use apus_coins::{BatchedStore, BatcherOptions};
+use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_testkit::effort::rounds;
 use apus_testkit::postgres::PostgresServer;
 use apus_testkit::redis::RedisCluster;

@@ -1,10 +1,7 @@
 //! `apus-bench decorate`: what it takes to look up the coins of a block through a batcher.
 
-use super::{Latency, write_json};
-use crate::terminal::{self, watch_signals};
+use super::Latency;
 use apus_bench::BenchError;
-use apus_bench::decorate::{self, DecoratePlan};
-use apus_bench::run::BenchMachine;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -65,7 +62,16 @@ pub(crate) struct DecorateArgs {
     json: Option<PathBuf>,
 }
 
+#[cfg(not(feature = "remote-coins"))]
+pub(crate) fn command(_: &DecorateArgs) -> Result<(), BenchError> {
+    Err(super::without_servers("decorate"))
+}
+
+#[cfg(feature = "remote-coins")]
 pub(crate) fn command(args: &DecorateArgs) -> Result<(), BenchError> {
+    use crate::terminal::{self, watch_signals};
+    use apus_bench::decorate::{self, DecoratePlan};
+    use apus_bench::run::BenchMachine;
     // Asked before anything here makes a load of its own.
     let machine = BenchMachine::here();
     let interrupt = watch_signals()?;
@@ -86,7 +92,7 @@ pub(crate) fn command(args: &DecorateArgs) -> Result<(), BenchError> {
     let mut tell = |line: String| terminal::aside(line);
     let found = decorate::measure(&plan, machine, &interrupt, &mut tell)?;
     if let Some(path) = &args.json {
-        write_json(path, &found)?;
+        super::write_json(path, &found)?;
     }
     terminal::result(decorate::table(&found).text())
 }

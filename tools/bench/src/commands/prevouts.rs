@@ -113,8 +113,5 @@ use super::servers::stored as on_servers;
 
 #[cfg(not(feature = "remote-coins"))]
 fn on_servers(_: &str, _: u32) -> Result<StoredCoins, BenchError> {
-    Err(BenchError::usage(
-        "--store: this program was built without coins on servers: build it with cargo build \
-         --release -p apus-bench --features remote-coins",
-    ))
+    Err(super::without_servers("--store"))
 }

@@ -3,8 +3,8 @@
 use crate::terminal;
 use apus_bench::BenchError;
 use apus_bench::prevouts::StoredCoins;
-use apus_coins::{Access, Password, StoreUrl};
-use apus_engine::utxo::{BatchedStore, BatcherOptions, StoreError};
+use apus_coins::{Access, BatchedStore, BatcherOptions, Password, StoreUrl};
+use apus_engine::utxo::StoreError;
 use std::env;
 use std::sync::Arc;
 use std::time::Duration;

@@ -156,6 +156,7 @@ fn fetching_is_measured_with_and_without_threads() {
     assert_eq!(threads(1), [Value::from(0), 2.into()]);
 }
 
+#[cfg(feature = "remote-coins")]
 #[test]
 fn a_block_is_looked_up_by_many_callers_and_by_one() {
     let desk = Desk::empty();
@@ -290,7 +291,10 @@ fn mistakes_are_told_before_anything_is_made() {
         ("prevouts --latency 11s", &["up to 10s"]),
         ("prevouts --threads 1025", &["--threads"]),
         ("decorate --concurrency 0", &["--concurrency"]),
+        #[cfg(feature = "remote-coins")]
         ("decorate --tx 100000 --inputs 1000", &["100000000 inputs"]),
+        #[cfg(not(feature = "remote-coins"))]
+        ("decorate", &["built without coins on servers"]),
         ("chainstate --coins 0", &["--coins"]),
         ("chainstate --part write", &["--dir"]),
         ("peers", &["--chain-dir"]),

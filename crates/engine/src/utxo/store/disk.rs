@@ -31,7 +31,7 @@ pub use forest::DiskForest;
 use super::{CoinsStore, EachCoin, Flush, StoreError, UndoRecord};
 use crate::coin::CoinBytes;
 use crate::connect::UndoBytes;
-use crate::utxo::view::each_once;
+use crate::utxo::store::look_ups::each_once;
 use apus_chain::{BlockHash, Height, KnownBlock, Network, OutPoint};
 use folder::{FolderForm, damaged};
 use keys::StoredTip;

@@ -27,9 +27,9 @@
 //! It decides nothing about coins, keeps none, and needs nothing of a store but
 //! [`get_batches`](CoinsStore::get_batches).
 
-use crate::coin::CoinBytes;
-use crate::utxo::store::{CoinsStore, EachCoin, Flush, StoreError};
 use apus_chain::{BlockHash, KnownBlock, MAX_SCRIPT_SIZE, OutPoint};
+use apus_engine::utxo::store::EachCoin;
+use apus_engine::utxo::{CoinBytes, CoinsStore, Flush, StoreError};
 use batch::{LookUpRequest, Portion};
 use queue::{BatchLimits, Cut, LookUpQueue};
 use std::io;

@@ -6,10 +6,9 @@
 //! thread that has it, its request learns of it, once.
 
 use super::queue::Cut;
-use crate::coin::CoinBytes;
-use crate::utxo::store::StoreError;
-use crate::utxo::view::{each_name, give_each};
 use apus_chain::OutPoint;
+use apus_engine::utxo::store::look_ups::{each_name, give_each};
+use apus_engine::utxo::{CoinBytes, StoreError};
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;

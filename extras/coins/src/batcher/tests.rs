@@ -1,8 +1,8 @@
 //! Every coin is answered once, by the right coin, whatever the store and the callers do.
 
 use super::*;
-use crate::utxo::store::{EachBatch, EachCoin, Flush};
 use apus_chain::{BlockHash, CoinRef, KnownBlock, Txid};
+use apus_engine::utxo::store::{EachBatch, EachCoin, Flush};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};

@@ -7,9 +7,9 @@
 use super::batch::{LookUpBatch, Portion};
 use super::queue::{Cause, Due};
 use super::{BatcherShared, BatcherState};
-use crate::coin::CoinBytes;
-use crate::utxo::store::{StoreError, panicked};
 use apus_chain::OutPoint;
+use apus_engine::utxo::store::panicked;
+use apus_engine::utxo::{CoinBytes, StoreError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
