@@ -4,8 +4,8 @@
 //! instructions here, so this is slower than the SHA extensions where both are present.
 #![allow(unsafe_code)] // Loads, stores and functions that need the instructions.
 
-use crate::groups::{Columns, HashLanes, States, implement_lanes};
-use crate::many::Padded;
+use crate::lanes::{Columns, HashLanes, States, implement_lanes};
+use crate::padded::Padded;
 use core::arch::x86_64::*;
 use core::ops::Range;
 

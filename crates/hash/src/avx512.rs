@@ -5,8 +5,8 @@
 //! that pieces and padding are put together in registers without copying.
 #![allow(unsafe_code)] // Loads, stores and functions that need the instructions.
 
-use crate::groups::{Columns, HashLanes, States, implement_lanes};
-use crate::many::Padded;
+use crate::lanes::{Columns, HashLanes, States, implement_lanes};
+use crate::padded::Padded;
 use core::arch::x86_64::*;
 use core::ops::Range;
 

@@ -13,7 +13,7 @@
 //! SHA-512 and of MuHash have to show the same, where plain Rust is taken for right.
 
 use crate::groups::{Groups, Many, Nothing, WIDTH_MAX};
-use crate::many::{Message, Padded};
+use crate::padded::{Message, Padded};
 use crate::rounds::INITIAL;
 use crate::single::Single;
 use std::sync::OnceLock;
@@ -281,7 +281,8 @@ fn array_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
 #[cfg(test)]
 mod tests {
     use super::{HashEngine, *};
-    use crate::groups::{Columns, GroupJob};
+    use crate::groups::GroupJob;
+    use crate::lanes::Columns;
 
     #[test]
     fn names_choose_what_the_machine_has_and_nothing_else() {

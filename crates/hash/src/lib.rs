@@ -21,10 +21,12 @@ mod avx2;
 mod avx512;
 mod groups;
 mod kernel;
-mod many;
+mod lanes;
 mod memory;
 pub mod muhash;
+mod padded;
 mod rounds;
+mod sha256;
 mod sha512;
 #[cfg(target_arch = "x86_64")]
 mod shani;
@@ -33,7 +35,9 @@ mod single;
 mod tests;
 
 pub use kernel::Sha256Kernel;
-pub use many::{KeyedHasher, Message, sha256_many, sha256d_each, sha256d_many, sha256d_pairs};
 pub use memory::{keep_below, prefetch, release};
+pub use padded::Message;
+pub use sha256::{
+    KeyedHasher, Sha256, sha256, sha256_many, sha256d, sha256d_each, sha256d_many, sha256d_pairs,
+};
 pub use sha512::sha512_256;
-pub use single::{Sha256, sha256, sha256d};

@@ -5,10 +5,12 @@
 //! words and a state's two registers never leave these functions.
 #![allow(unsafe_code)] // Intrinsics: there is no safe form of these.
 
-use crate::groups::{Columns, HashLanes, States, column, forward_lanes, set_column};
-use crate::many::Padded;
+use crate::lanes::{
+    Columns, HashLanes, States, add_to_columns, bytes_of, column, forward_lanes, keyed_block,
+    set_column,
+};
+use crate::padded::Padded;
 use crate::rounds::{INITIAL, K, PADDING_64};
-use crate::single::{add_to_columns, bytes_of, keyed_block};
 use core::arch::x86_64::*;
 use core::ops::Range;
 

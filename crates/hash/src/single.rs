@@ -1,16 +1,12 @@
-//! One message at a time: [`Sha256`], [`sha256`], [`sha256d`]; and [`Single`], the kernels for that, also as a lane
-//! kernel with one lane.
-//!
-//! Invariant: how the bytes are cut into updates never changes the digest. Many messages are
-//! faster in [`sha256d_many`](crate::sha256d_many). A digest is the words of a state in order, each big-endian; a sum
-//! takes the same bytes as one little-endian number of 256 bits.
+//! [`Single`]: the kernels for one message at a time, also as lane kernels with one lane.
 //!
 //! The kernel in plain Rust, for processors without anything better, is also the measure of the other kernels: each
 //! must give what this one gives. It does not try to use vectors; that is what the lane kernels are for.
 
-use crate::groups::{Columns, HashLanes, States, column, set_column};
-use crate::kernel::HashEngine;
-use crate::many::Padded;
+use crate::lanes::{
+    Columns, HashLanes, States, add_to_columns, block_of, bytes_of, column, keyed_block, set_column,
+};
+use crate::padded::Padded;
 use crate::rounds::{INITIAL, define_rounds};
 use core::ops::Range;
 use core::slice;
@@ -102,123 +98,6 @@ impl HashLanes<1> for Single {
         for [message] in messages {
             add_to_columns(columns, &self.after(*midstate, &keyed_block(message)));
         }
-    }
-}
-
-/// SHA-256 of a message that arrives in parts.
-#[derive(Clone, Debug)]
-pub struct Sha256 {
-    kernel: Single,
-    state: [u32; 8],
-    /// The bytes of the block not yet full; how many they are follows from `len`.
-    pending: [u8; 64],
-    len: u64,
-}
-
-impl Default for Sha256 {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Sha256 {
-    /// Starts an empty message.
-    pub fn new() -> Self {
-        Self::with(HashEngine::current().single)
-    }
-
-    pub(crate) fn with(kernel: Single) -> Self {
-        Self { kernel, state: INITIAL, pending: [0; 64], len: 0 }
-    }
-
-    /// Appends bytes.
-    pub fn update(&mut self, mut data: &[u8]) {
-        let used = (self.len % 64) as usize;
-        self.len = self.len.wrapping_add(data.len() as u64);
-        if used > 0 {
-            let (now, later) = data.split_at(data.len().min(64 - used));
-            self.pending[used..used + now.len()].copy_from_slice(now);
-            if used + now.len() < 64 {
-                return;
-            }
-            self.kernel.compress(&mut self.state, &[self.pending]);
-            data = later;
-        }
-        let (blocks, rest) = data.as_chunks();
-        self.kernel.compress(&mut self.state, blocks);
-        self.pending[..rest.len()].copy_from_slice(rest);
-    }
-
-    /// The digest of everything appended.
-    pub fn finalize(mut self) -> [u8; 32] {
-        let used = (self.len % 64) as usize;
-        let mut tail = [[0; 64]; 2];
-        tail[0][..used].copy_from_slice(&self.pending[..used]);
-        tail[0][used] = 0x80;
-        let blocks = if used < 56 { 1 } else { 2 };
-        tail[blocks - 1][56..].copy_from_slice(&self.len.wrapping_mul(8).to_be_bytes());
-        self.kernel.compress(&mut self.state, &tail[..blocks]);
-        bytes_of(&self.state)
-    }
-}
-
-/// SHA-256 of one message.
-pub fn sha256(data: &[u8]) -> [u8; 32] {
-    let mut hash = Sha256::new();
-    hash.update(data);
-    hash.finalize()
-}
-
-/// SHA-256 of the SHA-256 of one message: Bitcoin's hash of headers and transactions.
-pub fn sha256d(data: &[u8]) -> [u8; 32] {
-    sha256(&sha256(data))
-}
-
-/// The digest as bytes.
-#[inline]
-pub(crate) fn bytes_of(state: &[u32; 8]) -> [u8; 32] {
-    let mut out = [0; 32];
-    for (bytes, word) in out.as_chunks_mut::<4>().0.iter_mut().zip(state) {
-        *bytes = word.to_be_bytes();
-    }
-    out
-}
-
-/// The block that pads a digest which is hashed again.
-#[inline]
-pub(crate) fn block_of(state: &[u32; 8]) -> [u8; 64] {
-    let mut block = [0; 64];
-    block[..32].copy_from_slice(&bytes_of(state));
-    block[32] = 0x80;
-    block[62..].copy_from_slice(&(32u16 * 8).to_be_bytes());
-    block
-}
-
-/// The second block of a 100-byte message, whose last 36 bytes are `message`.
-#[inline]
-pub(crate) fn keyed_block(message: &[u8; 36]) -> [u8; 64] {
-    let mut block = [0; 64];
-    block[..36].copy_from_slice(message);
-    block[36] = 0x80;
-    block[62..].copy_from_slice(&(100u16 * 8).to_be_bytes());
-    block
-}
-
-/// Adds one digest, given as words.
-#[inline]
-pub(crate) fn add_to_columns(columns: &mut Columns, state: &[u32; 8]) {
-    for (column, word) in columns.iter_mut().zip(state) {
-        *column += u64::from(word.swap_bytes());
-    }
-}
-
-/// Adds the columns to a 256-bit number, least significant limb first, modulo 2^256.
-pub(crate) fn add_columns_to(sum: &mut [u64; 4], columns: &Columns) {
-    let mut carry = 0;
-    for (limb, pair) in sum.iter_mut().zip(columns.as_chunks::<2>().0) {
-        carry += u128::from(*limb) + u128::from(pair[0]) + (u128::from(pair[1]) << 32);
-        *limb = carry as u64;
-        carry >>= 64;
     }
 }
 

@@ -2,9 +2,9 @@
 //! implementation.
 
 use crate::kernel::HashEngine;
-use crate::many::{double_chunk, single_chunk};
-use crate::single::{Sha256, Single};
-use crate::{KeyedHasher, Message, Sha256Kernel};
+use crate::sha256::{double_chunk, single_chunk};
+use crate::single::Single;
+use crate::{KeyedHasher, Message, Sha256, Sha256Kernel};
 use proptest::prelude::*;
 use sha2::Digest;
 

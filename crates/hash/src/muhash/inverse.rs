@@ -6,7 +6,8 @@
 //! the long numbers as one matrix. Invariant: with the number `x` to invert, `f` is `d x` and `g`
 //! is `e x` modulo the prime, all the time.
 
-use super::number::PRIME_DIFF;
+/// 2^3072 less the modulus (Core `crypto/muhash.cpp`, `MAX_PRIME_DIFF`).
+pub(super) const PRIME_DIFF: u64 = 1_103_717;
 
 /// Divsteps in a matrix, and bits of a limb.
 pub(super) const STEPS: u32 = 62;

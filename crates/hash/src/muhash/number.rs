@@ -3,6 +3,7 @@
 //! A [`Num3072`] is always fully reduced, so equal numbers are equal limbs. Not constant-time:
 //! nothing that is hashed here is secret.
 
+pub(super) use super::inverse::PRIME_DIFF;
 use super::{BLOCK_BYTES, block, inverse};
 
 /// Bytes of a number.
@@ -11,9 +12,6 @@ const SIZE: usize = Num3072::SIZE;
 /// 64-bit limbs of a number.
 const LIMBS: usize = 48;
 const HALF: usize = LIMBS / 2;
-
-/// 2^3072 less the modulus (Core `crypto/muhash.cpp`, `MAX_PRIME_DIFF`).
-pub(super) const PRIME_DIFF: u64 = 1_103_717;
 
 /// A number below the modulus, least significant limb first.
 #[derive(Clone, PartialEq, Eq, Debug)]

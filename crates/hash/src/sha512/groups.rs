@@ -5,7 +5,8 @@
 //! portable kernel takes over. Invariant: which kernel does what never shows in the result.
 
 use super::{INITIAL_256, Padded, Portable, Sha512Lanes};
-use crate::groups::{column, in_groups};
+use crate::groups::in_groups;
+use crate::lanes::column;
 use crate::{Message, Sha256Kernel};
 use std::sync::OnceLock;
 

@@ -7,7 +7,7 @@
 use super::groups::{Sha512Many, engine};
 use super::{INITIAL_256, Padded};
 use crate::Message;
-use crate::many::{CHUNK, in_order};
+use crate::sha256::{CHUNK, in_order};
 
 /// SHA-512/256 of one message.
 pub fn hash(message: &[u8]) -> [u8; 32] {

@@ -1,22 +1,89 @@
-//! SHA-256 of many messages, single and double ([`sha256_many`], [`sha256d_many`], [`sha256d_pairs`]), and of
-//! outpoints under a secret key ([`KeyedHasher`]).
+//! SHA-256 of one message ([`Sha256`], [`sha256`], [`sha256d`]), of many ([`sha256_many`], [`sha256d_many`],
+//! [`sha256d_pairs`]), and of outpoints under a secret key ([`KeyedHasher`]).
 //!
-//! A lane kernel takes as long as its longest message, so messages are sorted by their number of
-//! blocks, a chunk at a time, before they are put into lanes. Invariant: `out[i]` belongs to
-//! `messages[i]`. Nothing is allocated.
-//!
-//! A [`Message`] comes in up to three pieces. The blocks of a [`Padded`] are the concatenated pieces followed by the
-//! padding of FIPS 180-4, 5.1, whatever the pieces' lengths (empty ones included). Nothing is copied except
-//! blocks that lie across a border.
+//! How the bytes of one message are cut into updates never changes its digest. Many messages: a lane kernel takes as
+//! long as its longest message, so they are sorted by their number of blocks, a chunk at a time, before they are put
+//! into lanes. Invariant: `out[i]` belongs to `messages[i]`. Nothing is allocated.
 //!
 //! The keyed digest is plain SHA-256 of the 100 bytes key, then message, so that it can be
 //! checked with any other implementation. The key comes first so that its block is hashed once.
 
 use crate::groups::{Many, WIDTH_MAX};
 use crate::kernel::HashEngine;
+use crate::lanes::{add_columns_to, bytes_of, keyed_block};
+use crate::padded::{Message, Padded};
 use crate::rounds::INITIAL;
-use crate::single::{add_columns_to, bytes_of, keyed_block};
+use crate::single::Single;
 use core::fmt;
+
+/// SHA-256 of a message that arrives in parts.
+#[derive(Clone, Debug)]
+pub struct Sha256 {
+    kernel: Single,
+    state: [u32; 8],
+    /// The bytes of the block not yet full; how many they are follows from `len`.
+    pending: [u8; 64],
+    len: u64,
+}
+
+impl Default for Sha256 {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Sha256 {
+    /// Starts an empty message.
+    pub fn new() -> Self {
+        Self::with(HashEngine::current().single)
+    }
+
+    pub(crate) fn with(kernel: Single) -> Self {
+        Self { kernel, state: INITIAL, pending: [0; 64], len: 0 }
+    }
+
+    /// Appends bytes.
+    pub fn update(&mut self, mut data: &[u8]) {
+        let used = (self.len % 64) as usize;
+        self.len = self.len.wrapping_add(data.len() as u64);
+        if used > 0 {
+            let (now, later) = data.split_at(data.len().min(64 - used));
+            self.pending[used..used + now.len()].copy_from_slice(now);
+            if used + now.len() < 64 {
+                return;
+            }
+            self.kernel.compress(&mut self.state, &[self.pending]);
+            data = later;
+        }
+        let (blocks, rest) = data.as_chunks();
+        self.kernel.compress(&mut self.state, blocks);
+        self.pending[..rest.len()].copy_from_slice(rest);
+    }
+
+    /// The digest of everything appended.
+    pub fn finalize(mut self) -> [u8; 32] {
+        let used = (self.len % 64) as usize;
+        let mut tail = [[0; 64]; 2];
+        tail[0][..used].copy_from_slice(&self.pending[..used]);
+        tail[0][used] = 0x80;
+        let blocks = if used < 56 { 1 } else { 2 };
+        tail[blocks - 1][56..].copy_from_slice(&self.len.wrapping_mul(8).to_be_bytes());
+        self.kernel.compress(&mut self.state, &tail[..blocks]);
+        bytes_of(&self.state)
+    }
+}
+
+/// SHA-256 of one message.
+pub fn sha256(data: &[u8]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update(data);
+    hash.finalize()
+}
+
+/// SHA-256 of the SHA-256 of one message: Bitcoin's hash of headers and transactions.
+pub fn sha256d(data: &[u8]) -> [u8; 32] {
+    sha256(&sha256(data))
+}
 
 /// SHA-256 of each message.
 ///
@@ -127,179 +194,6 @@ fn sort_by_blocks(blocks: impl Fn(u16) -> usize, order: &mut [u16]) {
     }
     // By now each start has moved to its end, so that the long ones begin at the last but one.
     order[usize::from(starts[LONG - 1])..].sort_unstable_by_key(|index| blocks(*index));
-}
-
-/// A message in up to three pieces, hashed as their concatenation.
-///
-/// This is the shape of a segwit transaction without its witness: version, inputs and outputs,
-/// lock time. A message in one piece is `Message::from(bytes)`.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Message<'a>(pub [&'a [u8]; 3]);
-
-impl<'a> From<&'a [u8]> for Message<'a> {
-    fn from(bytes: &'a [u8]) -> Self {
-        // The second piece is the one that kernels read whole blocks of without joining.
-        Self([&[], bytes, &[]])
-    }
-}
-
-/// A message as a hash function sees it: whole blocks, padding included. A block is 64 bytes in
-/// SHA-256, 128 in SHA-512.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Padded<'a, const BLOCK: usize = 64> {
-    pieces: [&'a [u8]; 3],
-    len: usize,
-    /// How many bytes were hashed before these: whole blocks, which only the length tells of.
-    before: usize,
-}
-
-impl<'a, const BLOCK: usize> Padded<'a, BLOCK> {
-    /// The message of no bytes.
-    pub(crate) const EMPTY: Self = Self { pieces: [&[]; 3], len: 0, before: 0 };
-
-    #[inline]
-    pub(crate) fn new(message: &Message<'a>) -> Self {
-        Self::after(0, message)
-    }
-
-    /// The end of a message of which `blocks` blocks were hashed.
-    #[inline]
-    pub(crate) fn after(blocks: usize, message: &Message<'a>) -> Self {
-        let pieces = message.0;
-        let len = pieces[0].len() + pieces[1].len() + pieces[2].len();
-        Self { pieces, len, before: blocks * BLOCK }
-    }
-
-    /// How many blocks there are: room for the bytes, one mark and the length, which is an eighth
-    /// of a block.
-    #[inline]
-    pub(crate) fn blocks(&self) -> usize {
-        (self.len + BLOCK / 8) / BLOCK + 1
-    }
-
-    /// Its length in bytes, neither padding nor what was hashed before counted.
-    #[cfg(target_arch = "x86_64")]
-    #[inline]
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
-    /// The length that the padding states. It is below 2^64 because the bytes are in memory.
-    #[inline]
-    pub(crate) fn bits(&self) -> u64 {
-        (self.before + self.len) as u64 * 8
-    }
-
-    /// The pieces, of which any may be empty.
-    #[cfg(target_arch = "x86_64")]
-    #[inline]
-    pub(crate) fn pieces(&self) -> [&'a [u8]; 3] {
-        self.pieces
-    }
-
-    /// The whole blocks from `block` on that lie in one piece; empty if that block does not.
-    #[inline]
-    fn run(&self, block: usize) -> &'a [[u8; BLOCK]] {
-        let mut start = block * BLOCK;
-        for piece in self.pieces {
-            if let Some(rest) = piece.get(start..).filter(|rest| !rest.is_empty()) {
-                return rest.as_chunks().0;
-            }
-            match start.checked_sub(piece.len()) {
-                Some(past) => start = past,
-                None => break,
-            }
-        }
-        &[]
-    }
-
-    /// At least one block from `block` on: as many as lie in one piece, or one put together in
-    /// `buffer`.
-    #[inline]
-    pub(crate) fn blocks_from<'b>(
-        &self,
-        block: usize,
-        buffer: &'b mut [u8; BLOCK],
-    ) -> &'b [[u8; BLOCK]]
-    where
-        'a: 'b,
-    {
-        let run = self.run(block);
-        if !run.is_empty() {
-            return run;
-        }
-        self.fill(block, buffer);
-        core::slice::from_ref(buffer)
-    }
-
-    /// Writes block `block`, padding included.
-    #[inline]
-    fn fill(&self, block: usize, out: &mut [u8; BLOCK]) {
-        let is_done = match block {
-            0 => self.fill_first(out),
-            _ => self.fill_tail(block, out),
-        };
-        if !is_done {
-            self.fill_any(block, out);
-        }
-    }
-
-    /// Writes the first block of a transaction without its witness, four bytes and what follows them; false where the
-    /// message is none that begins so. Lengths that are known before take no branches and no calls.
-    #[inline]
-    fn fill_first(&self, out: &mut [u8; BLOCK]) -> bool {
-        let [head, body, _] = self.pieces;
-        let (Ok(head), true) = (<[u8; 4]>::try_from(head), body.len() >= BLOCK - 4) else {
-            return false;
-        };
-        out[..4].copy_from_slice(&head);
-        out[4..].copy_from_slice(&body[..BLOCK - 4]);
-        true
-    }
-
-    /// Writes the block in which the second piece ends, with four bytes or none behind it; false where that is none such.
-    /// However much of the piece is left, as many bytes are copied, some of those before it among them.
-    #[inline]
-    fn fill_tail(&self, block: usize, out: &mut [u8; BLOCK]) -> bool {
-        let [head, body, tail] = self.pieces;
-        let passed = (block * BLOCK).checked_sub(head.len());
-        let left = passed.and_then(|passed| body.len().checked_sub(passed));
-        let (Some(left), Some(last)) = (left, body.last_chunk::<BLOCK>()) else { return false };
-        let mut around = [*last, [0; BLOCK]];
-        match <[u8; 4]>::try_from(tail) {
-            Ok(tail) => around[1][..4].copy_from_slice(&tail),
-            Err(_) if tail.is_empty() => {}
-            Err(_) => return false,
-        }
-        around[1][tail.len()] = 0x80;
-        let Some(from) = BLOCK.checked_sub(left) else { return false };
-        out.copy_from_slice(&around.as_flattened()[from..from + BLOCK]);
-        if block + 1 == self.blocks() {
-            out[BLOCK - 8..].copy_from_slice(&self.bits().to_be_bytes());
-        }
-        true
-    }
-
-    /// Writes any block.
-    fn fill_any(&self, block: usize, out: &mut [u8; BLOCK]) {
-        *out = [0; BLOCK];
-        let (first, mut start) = (block * BLOCK, 0);
-        for piece in self.pieces {
-            let end = start + piece.len();
-            if start < first + BLOCK && first < end {
-                let (from, to) = (first.max(start), end.min(first + BLOCK));
-                out[from - first..to - first].copy_from_slice(&piece[from - start..to - start]);
-            }
-            start = end;
-        }
-        if (first..first + BLOCK).contains(&self.len) {
-            out[self.len - first] = 0x80;
-        }
-        if block + 1 == self.blocks() {
-            // The length of SHA-512 is twice as wide, but its upper half is always zero.
-            out[BLOCK - 8..].copy_from_slice(&self.bits().to_be_bytes());
-        }
-    }
 }
 
 /// SHA-256 keyed by a 64-byte first block whose state is computed once; each 36-byte outpoint
