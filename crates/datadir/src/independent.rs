@@ -107,7 +107,7 @@ impl EntrySource {
             }
             Self::Tables { at, .. } => {
                 let (key, value) = at.as_ref()?.entry();
-                let (key, tag) = table::split(key).expect("shorter keys are refused");
+                let (key, tag) = layout::split(key).expect("shorter keys are refused");
                 Some((key, tag, (tag & 0xff != 0).then_some(value)))
             }
         }

@@ -75,10 +75,11 @@ impl Database {
     pub(crate) fn open(dir: &Path) -> Result<Self, IndexError> {
         let mut manifest = DatabaseManifest::read(dir)?;
         for _ in 0..ATTEMPTS {
-            let found = LogMemory::read(dir, &manifest).and_then(|memory| {
-                manifest.tables.iter().try_for_each(|it| TableFile::open(dir, it).map(drop))?;
-                Ok(memory)
-            });
+            let found =
+                LogMemory::read(dir, |number| manifest.has_log(number)).and_then(|memory| {
+                    manifest.tables.iter().try_for_each(|it| TableFile::open(dir, it).map(drop))?;
+                    Ok(memory)
+                });
             let after = DatabaseManifest::read(dir)?;
             if after == manifest {
                 let (memory, tables) = (found?, manifest.tables);
@@ -179,6 +180,9 @@ pub(crate) fn masked_crc32c(first: &[u8], second: &[u8]) -> u32 {
     let sum = crc32c::crc32c_append(crc32c::crc32c(first), second);
     sum.rotate_right(15).wrapping_add(0xa282_ead8)
 }
+
+/// No node has made so many files. LevelDB counts on from the last.
+const FILE_NUMBER_MAX: u64 = 1 << 48;
 
 /// No node has written so often, and LevelDB needs room to go on counting: it has 56 bits.
 const SEQUENCE_MAX: u64 = 1 << 55;

@@ -15,21 +15,17 @@
 #![allow(clippy::disallowed_methods, reason = "here it is seen whose a file is")]
 
 pub mod lock;
-mod made;
-mod owned;
+mod own;
 pub mod place;
 
-pub use made::{
-    create_file, create_output_dir, create_private_dir, create_private_file, make_private_dir,
-    open_or_create, open_own_file, open_to_append, open_to_lock, parent, publish_file,
-    publish_new_private_file, replace_file,
-};
-pub use owned::{
-    NotOwn, Owned, expect_own_draft, expect_own_folder, expect_own_output, find_of_others,
-    follow_own_links, is_open_to_all,
+pub use own::{
+    NotOwn, Owned, create_file, create_output_dir, create_private_dir, create_private_file,
+    expect_own_draft, expect_own_folder, expect_own_output, find_of_others, follow_own_links,
+    is_open_to_all, make_private_dir, open_or_create, open_own_file, open_to_append, open_to_lock,
+    parent, replace_file,
 };
 
-use made::{open_to_read, replace_private_file};
+use own::{open_to_read, replace_private_file};
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -79,6 +75,30 @@ pub fn write_atomically(storage: &dyn Storage, name: &str, bytes: &[u8]) -> io::
     drop(file);
     storage.rename(&draft, name)?;
     storage.sync_names()
+}
+
+/// Writes a whole file so that a crash leaves the old content or the new, by way of `draft`.
+pub fn publish_file(path: &Path, draft: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = replace_file(draft)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(draft, path)?;
+    place::sync_names_of(parent(path))
+}
+
+/// The same of a new file that is for its owner alone. Another program may make it at the same time: then that one's
+/// stays, and the answer is false.
+pub fn publish_new_private_file(path: &Path, draft: &Path, bytes: &[u8]) -> io::Result<bool> {
+    let mut file = replace_private_file(draft)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    let placed = fs::hard_link(draft, path);
+    fs::remove_file(draft)?;
+    match placed {
+        Ok(()) => place::sync_names_of(parent(path)).map(|()| true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Reads a whole file, refusing one larger than `limit` bytes before anything is allocated.

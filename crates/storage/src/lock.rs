@@ -5,7 +5,7 @@
 //! saying so: closing the file alone would leave it to chance when the folder is free again.
 //! Folders of a node are locked in another way, by the crate that knows them.
 
-use crate::made::{open_or_create, open_own_file, open_to_lock};
+use crate::own::{open_or_create, open_own_file, open_to_lock};
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::MetadataExt;

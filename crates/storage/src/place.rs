@@ -3,7 +3,7 @@
 //! Disks in a network, layers of a container and folders that are disks of their own look like any other, and refuse
 //! at the end what only the end needs: a lock, to be made durable, another name.
 
-use crate::made::{create_file, make_private_dir, parent, probe_name};
+use crate::own::{create_file, make_private_dir, parent, probe_name};
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statfs, statx};
 use rustix::io::Errno;
 use std::fmt::{self, Display, Formatter};

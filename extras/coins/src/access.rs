@@ -2,11 +2,10 @@
 
 use crate::cluster::{ClusterOptions, ClusterReader, ClusterStore};
 use crate::postgres::{PostgresOptions, PostgresReader, PostgresStore};
+use crate::store::CoinsAtTip;
 use crate::url::{Password, StoreUrl};
-use apus_chain::{KnownBlock, Network, OutPoint};
-use apus_engine::utxo::{CoinBytes, CoinsStore, StoreError};
-use std::error::Error;
-use std::io;
+use apus_chain::{Network, OutPoint};
+use apus_engine::utxo::{CoinsStore, StoreError};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -90,65 +89,5 @@ impl CoinsReader {
             ReaderKind::Cluster(reader) => reader.look_up(wanted),
             ReaderKind::Postgres(reader) => reader.look_up(wanted),
         }
-    }
-}
-
-/// Coins that are looked up with one way to the servers and back.
-pub(crate) const READ_AT_ONCE: usize = 500;
-
-/// What a look-up found.
-#[derive(Debug, Clone)]
-pub struct CoinsAtTip {
-    /// The block that the store was at.
-    pub tip: KnownBlock,
-    /// The coins, in the order in which they were asked for; none where there is no such coin.
-    pub coins: Vec<Option<CoinBytes>>,
-}
-
-/// The error where what the store at a place has is not what a store writes.
-pub(crate) fn damaged(place: &str, what: impl Into<String>) -> StoreError {
-    StoreError::Damaged { place: place.to_owned(), what: what.into() }
-}
-
-/// The error of the servers at a place, or of the way to them.
-pub(crate) fn io_error(place: &str, error: impl Into<String>) -> StoreError {
-    StoreError::Io { place: place.to_owned(), error: error.into() }
-}
-
-/// The error where there is nothing to read.
-pub(crate) fn no_store(place: &str) -> StoreError {
-    io_error(
-        place,
-        "there are no coins under this name: see whether it is right; apus sync --coins and apus \
-                coins copy make some",
-    )
-}
-
-/// What to do about an error of TLS.
-pub(crate) const WHOM_TO_TRUST: &str = "the server's certificate has to be of its name, and from one whom this system trusts; \
-     SSL_CERT_FILE can name others";
-
-/// Whether an error is one of TLS, and not of the connection below.
-///
-/// Errors of TLS: a server that is not trusted, or is not the one that was named, or a system that trusts no authority. They
-/// do not go away by themselves, so the client does not ask again.
-pub(crate) fn is_tls_error(error: &(dyn Error + 'static)) -> bool {
-    let within = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-    error.is::<rustls::Error>()
-        || error.is::<rustls_native_certs::Error>()
-        || within.is_some_and(|within| within.is::<rustls::Error>())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn those_of_tls_are_told_from_those_below() {
-        let tls = rustls::Error::DecryptError;
-        assert!(is_tls_error(&tls));
-        assert!(is_tls_error(&io::Error::new(io::ErrorKind::InvalidData, tls)));
-        assert!(!is_tls_error(&io::Error::new(io::ErrorKind::InvalidData, "odd")));
-        assert!(!is_tls_error(&io::Error::from(io::ErrorKind::ConnectionReset)));
     }
 }

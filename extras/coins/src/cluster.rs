@@ -39,20 +39,15 @@ mod tests;
 mod undo;
 mod wal;
 
-pub(crate) use buckets::Buckets;
-pub(crate) use line::ServerAnswers;
-pub(crate) use record::ClusterRecord;
-pub(crate) use wal::changes_as_written;
-
-use crate::access::{CoinsAtTip, READ_AT_ONCE, io_error, no_store};
-use crate::known::{KnownRecord, RandomId};
+use crate::store::{CoinsAtTip, KnownRecord, READ_AT_ONCE, RandomId, no_store};
 use crate::url::{ClusterUrl, Password};
 use apus_chain::{BlockHash, KnownBlock, Network, OutPoint};
-use apus_engine::utxo::store::{EachBatch, EachCoin, Flush};
+use apus_engine::utxo::store::{EachBatch, EachCoin, Flush, stored_coin};
 use apus_engine::utxo::{CoinBytes, CoinsStore, StoreError};
+use buckets::Buckets;
 use connections::ClusterConnections;
 use lease::ClusterLease;
-use record::PendingFlush;
+use record::{ClusterRecord, PendingFlush};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -148,12 +143,7 @@ impl ClusterStore {
             wal::write(to, token, number, chunk)
         };
         let mut chunks = ChunkWriter::new(write);
-        let mut last = None;
-        flush.changes.for_each(&mut |outpoint, coin| {
-            if last.replace(*outpoint).is_some_and(|last| last >= *outpoint) {
-                let place = self.place().to_owned();
-                return Err(StoreError::Unordered { place, outpoint: *outpoint });
-            }
+        flush.for_each(self.place(), &mut |outpoint, coin| {
             chunks.put(StoreChange::Coin(*outpoint, coin.map(CoinBytes::as_bytes)))
         })?;
         undo::changes(&self.connections, flush, &mut |change| chunks.put(change))?;
@@ -229,7 +219,7 @@ impl CoinsStore for ClusterStore {
     fn for_each(&self, each: &mut EachCoin<'_>) -> Result<(), StoreError> {
         let _still = self.moving.read().unwrap_or_else(PoisonError::into_inner);
         scan::coins(&self.connections.apart(), self.buckets, &mut |outpoint, bytes| {
-            each(outpoint, &buckets::coin(self.place(), *outpoint, bytes)?)
+            each(outpoint, &stored_coin(self.place(), *outpoint, bytes)?)
         })
     }
 }
@@ -273,7 +263,7 @@ impl ClusterReader {
                 }
             }
             if started.elapsed() > self.patience {
-                return Err(io_error(
+                return Err(StoreError::io(
                     place,
                     "it is between two blocks: wait for its writer, or have apus sync go on where \
                      that one was stopped",
@@ -285,5 +275,44 @@ impl ClusterReader {
 
     fn record(&self) -> Result<Option<ClusterRecord>, StoreError> {
         ClusterRecord::read(&self.connections, self.network)
+    }
+}
+
+/// What is read of a cluster's servers and written there, as functions of bytes: for those who try what
+/// readers make of any bytes.
+pub mod stored {
+    use super::line::ServerAnswers;
+    use super::{Buckets, ClusterRecord, wal};
+
+    /// Puts the digest behind bytes that both records and chunks end with.
+    pub fn sealed(bytes: &[u8]) -> Vec<u8> {
+        let mut sealed = bytes.to_vec();
+        wal::seal(&mut sealed);
+        sealed
+    }
+
+    /// A record as it is written, where bytes are one.
+    pub fn record(bytes: &[u8]) -> Option<Vec<u8>> {
+        ClusterRecord::as_written(bytes)
+    }
+
+    /// A chunk as it is written, where bytes are one.
+    pub fn chunk(bytes: &[u8]) -> Option<Vec<u8>> {
+        wal::changes_as_written(bytes).map(|changes| sealed(&changes))
+    }
+
+    /// The field of a coin as it is written, where one of a bucket is a coin's. So many bits choose the bucket,
+    /// 4 to 16.
+    pub fn field(bits: u8, bucket: u16, field: &[u8]) -> Option<Vec<u8>> {
+        let buckets = Buckets::new(bits.clamp(4, 16));
+        let bucket = bucket >> (16 - bits.clamp(4, 16));
+        let outpoint = buckets.outpoint(bucket, field)?;
+        (buckets.of(&outpoint.txid) == bucket).then(|| buckets.field(&outpoint))
+    }
+
+    /// How many answers of a server bytes are, one after the other.
+    pub fn answers(bytes: &[u8]) -> usize {
+        let mut answers = ServerAnswers::new(bytes);
+        std::iter::from_fn(|| answers.next().ok()).count()
     }
 }

@@ -15,15 +15,14 @@
 mod access;
 mod batcher;
 pub mod cluster;
-mod idle_timeout;
-mod known;
 mod patience;
 pub mod postgres;
-pub mod stored;
+mod store;
 pub mod url;
 
 pub use self::postgres::{PostgresOptions, PostgresStore};
-pub use access::{Access, CoinsAtTip, CoinsReader, open};
+pub use access::{Access, CoinsReader, open};
 pub use batcher::{BatchedStore, Batcher, BatcherOptions, BatcherStats, Producer, Ticket};
-pub use cluster::{ClusterOptions, ClusterStore};
+pub use cluster::{ClusterOptions, ClusterStore, stored};
+pub use store::CoinsAtTip;
 pub use url::{ClusterUrl, Password, PasswordExposed, PostgresUrl, StoreUrl, StoreUrlError};

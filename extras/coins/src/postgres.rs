@@ -30,7 +30,7 @@ mod scan;
 
 pub(crate) use scan::PostgresReader;
 
-use crate::known::{KnownRecord, RandomId};
+use crate::store::{KnownRecord, RandomId};
 use crate::url::{Password, PostgresUrl};
 use ::postgres::config::TargetSessionAttrs;
 use apus_chain::{BlockHash, KnownBlock, Network, OutPoint};

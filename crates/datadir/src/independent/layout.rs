@@ -1,6 +1,5 @@
 //! [`DatabaseLayout`]: what a database consists of, by its manifest and logs (LevelDB `db/version_edit.cc`, `db/write_batch.cc`).
 
-use super::table::{order, split};
 use super::{ByteCursor, IndependentReadError, fault, stored_sum};
 use core::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -10,6 +9,9 @@ use std::path::{Path, PathBuf};
 
 /// The order of the keys, by name.
 const ORDER: &[u8] = b"leveldb.BytewiseComparator";
+
+/// Behind each user's key: sequence number and kind, the newest first.
+pub(super) const TAG: usize = 8;
 
 /// Levels of a database.
 const LEVELS: u64 = 7;
@@ -40,6 +42,18 @@ impl TableName {
     pub(super) fn may_have(&self, key: &[u8]) -> bool {
         user(&self.first) <= key && !self.is_before(key)
     }
+}
+
+/// A key without its tag, and the tag; none where it is too short.
+pub(super) fn split(key: &[u8]) -> Option<(&[u8], u64)> {
+    let (user, tag) = key.split_last_chunk::<TAG>()?;
+    Some((user, u64::from_le_bytes(*tag)))
+}
+
+/// LevelDB's order: users' keys ascend, the newest version of one comes first.
+pub(super) fn order(a: &[u8], b: &[u8]) -> Option<Ordering> {
+    let ((a, newer), (b, older)) = (split(a)?, split(b)?);
+    Some(a.cmp(b).then(older.cmp(&newer)))
 }
 
 /// Puts and deletions of the logs, the newest of each key.

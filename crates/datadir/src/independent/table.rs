@@ -2,9 +2,8 @@
 //!
 //! In memory are its index, its filters and one block. Each block's checksum is verified before anything is believed of it.
 
-use super::layout::TableName;
+use super::layout::{TAG, TableName, order, split};
 use super::{ByteCursor, IndependentReadError, fault, little, stored_sum};
-use core::cmp::Ordering;
 use core::ops::Range;
 use std::fs::File;
 use std::io;
@@ -210,23 +209,8 @@ impl TableWalk {
     }
 }
 
-/// Behind each user's key: sequence number and kind, the newest first.
-pub(super) const TAG: usize = 8;
-
 /// Said where a block is none.
 pub(super) const NO_BLOCK: &str = "a block cannot be read, though its checksum is right";
-
-/// A key without its tag, and the tag; none where it is too short.
-pub(super) fn split(key: &[u8]) -> Option<(&[u8], u64)> {
-    let (user, tag) = key.split_last_chunk::<TAG>()?;
-    Some((user, u64::from_le_bytes(*tag)))
-}
-
-/// LevelDB's order: users' keys ascend, the newest version of one comes first.
-pub(super) fn order(a: &[u8], b: &[u8]) -> Option<Ordering> {
-    let ((a, newer), (b, older)) = (split(a)?, split(b)?);
-    Some(a.cmp(b).then(older.cmp(&newer)))
-}
 
 /// Entries, and at the end where whole keys stand.
 pub(super) struct EntryBlock {

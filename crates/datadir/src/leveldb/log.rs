@@ -6,8 +6,9 @@
 //! node writing right now, leaves behind, and counts as the end, exactly where it does for LevelDB.
 //! Anything else wrong is an error.
 
-use super::manifest::{DatabaseManifest, FILE_NUMBER_MAX};
-use super::{KIND_DELETE, KIND_PUT, KeyValue, SEQUENCE_MAX, masked_crc32c, number, prefixed};
+use super::{
+    FILE_NUMBER_MAX, KIND_DELETE, KIND_PUT, KeyValue, SEQUENCE_MAX, masked_crc32c, number, prefixed,
+};
 use crate::error::IndexError;
 use apus_chain::Reader;
 use core::ops::Range;
@@ -160,10 +161,11 @@ pub(super) struct LogMemory {
 }
 
 impl LogMemory {
-    pub(super) fn read(dir: &Path, manifest: &DatabaseManifest) -> Result<Self, IndexError> {
+    /// Reads the logs in `dir` whose numbers are `live`.
+    pub(super) fn read(dir: &Path, live: impl Fn(u64) -> bool) -> Result<Self, IndexError> {
         let (mut bytes, mut entries, mut record) = (Vec::new(), Vec::new(), Vec::new());
         let (mut left, mut next_sequence) = (LOG_BYTES_MAX, 1);
-        for path in live_logs(dir, manifest)? {
+        for path in live_logs(dir, live)? {
             let mut log = LogReader::open(&path, left)?;
             left = left.saturating_sub(fs::metadata(&path).map_or(0, |meta| meta.len()));
             while let Some(at) = log.next(&mut record)? {
@@ -235,15 +237,14 @@ impl<'r> WriteBatch<'r> {
     }
 }
 
-fn live_logs(dir: &Path, manifest: &DatabaseManifest) -> Result<Vec<PathBuf>, IndexError> {
+fn live_logs(dir: &Path, live: impl Fn(u64) -> bool) -> Result<Vec<PathBuf>, IndexError> {
     let failed = |source| IndexError::Open { path: dir.to_owned(), source };
     let mut logs = Vec::new();
     for entry in fs::read_dir(dir).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let Some(number) = name.strip_suffix(".log").and_then(number) else { continue };
-        // Number 0 is that of no log before, and so of one that LevelDB takes sooner or later.
-        if number != 0 && number < manifest.log_number && number != manifest.prev_log_number {
+        if !live(number) {
             continue;
         }
         // LevelDB takes the number from the name, and makes a name of the number.

@@ -5,13 +5,11 @@
 //! where LevelDB could come to another one, the manifest is damaged.
 
 use super::log::LogReader;
-use super::table::table_path;
-use super::table_writer::NewTable;
-use super::{InternalKey, SEQUENCE_MAX, prefixed, put_varint, varint};
+use super::{FILE_NUMBER_MAX, InternalKey, SEQUENCE_MAX, prefixed, put_varint, varint};
 use crate::error::IndexError;
 use apus_chain::Reader;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The order of the keys.
 const COMPARATOR: &[u8] = b"leveldb.BytewiseComparator";
@@ -58,6 +56,14 @@ impl DatabaseManifest {
         edits.into_manifest().map_err(|TableFault { table, what }| {
             IndexError::corrupt(&table_path(dir, table), 0, what)
         })
+    }
+}
+
+impl DatabaseManifest {
+    /// Whether the log of a number may have entries that no table has. Number 0 is that of no log before, and so of one
+    /// that LevelDB takes sooner or later.
+    pub(super) fn has_log(&self, number: u64) -> bool {
+        number == 0 || number >= self.log_number || number == self.prev_log_number
     }
 }
 
@@ -145,6 +151,17 @@ impl Edits {
     }
 }
 
+/// What a manifest says of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NewTable {
+    /// Length in bytes.
+    pub(super) length: u64,
+    /// The first key, with its tag.
+    pub(super) smallest: Vec<u8>,
+    /// The last key, with its tag.
+    pub(super) largest: Vec<u8>,
+}
+
 /// The whole content of a database: tables of one level under ascending numbers from
 /// `first_number` on, every entry with a sequence number of at most `last_sequence`.
 ///
@@ -207,9 +224,6 @@ fn current_name(dir: &Path) -> Result<(String, u64), IndexError> {
 /// LevelDB `db/dbformat.h`, `kNumLevels`.
 const LEVELS: usize = 7;
 
-/// No node has made so many files. LevelDB counts on from the last.
-pub(super) const FILE_NUMBER_MAX: u64 = 1 << 48;
-
 /// Where a look-up begins: the logs.
 pub(super) const PLACE_OF_LOGS: usize = 0;
 
@@ -225,6 +239,11 @@ pub(super) struct LiveTable {
     pub(super) largest: InternalKey,
     /// When a look-up comes to it; tables of one level, but for level 0, have the same.
     pub(super) place: usize,
+}
+
+/// Where the table of a number lies.
+pub(super) fn table_path(dir: &Path, number: u64) -> PathBuf {
+    dir.join(format!("{number:06}.ldb"))
 }
 
 /// What is wrong with the tables, and with which.

@@ -5,7 +5,7 @@
 //! keys, the separators of the blocks, the filters, and the keys that the manifest has for the table.
 
 use super::filter::{self, BASE_LOG2, hash};
-use super::manifest::LiveTable;
+use super::manifest::{LiveTable, table_path};
 use super::{InternalKey, KeyValue, is_visible, masked_crc32c, split, varint, varint32};
 use crate::error::IndexError;
 use apus_chain::Reader;
@@ -217,10 +217,6 @@ impl TableCursor {
         self.data = Some(DataBlock { entries, offset: handle.offset, separator, is_empty: true });
         Ok(true)
     }
-}
-
-pub(super) fn table_path(dir: &Path, number: u64) -> PathBuf {
-    dir.join(format!("{number:06}.ldb"))
 }
 
 /// Tables end in `.ldb`, in `.sst` where an old version wrote them.

@@ -12,6 +12,7 @@
 
 use super::block_writer::{BlockWriter, Follows, NumberedKey, TaggedKey};
 use super::filter::{self, FilterWriter};
+use super::manifest::NewTable;
 use super::table::{BLOCK_TAIL, BlockHandle, FOOTER, MAGIC};
 use super::{masked_crc32c, put_varint};
 use crate::files::Obfuscation;
@@ -242,17 +243,6 @@ impl TablePiece {
 pub(super) struct TableEnd {
     /// The block that is the index.
     pub(super) index: Vec<u8>,
-    /// The first key, with its tag.
-    pub(super) smallest: Vec<u8>,
-    /// The last key, with its tag.
-    pub(super) largest: Vec<u8>,
-}
-
-/// What a manifest says of a table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct NewTable {
-    /// Length in bytes.
-    pub(super) length: u64,
     /// The first key, with its tag.
     pub(super) smallest: Vec<u8>,
     /// The last key, with its tag.

@@ -16,8 +16,8 @@
 use super::KIND_PUT;
 use super::block_writer::{KEY_BYTES_MAX, NumberedKey, TaggedKey};
 use super::log::append_record;
-use super::manifest::first_record;
-use super::table_writer::{NewTable, TableEnd, TablePiece, TableSealer, TableWriter};
+use super::manifest::{NewTable, first_record};
+use super::table_writer::{TableEnd, TablePiece, TableSealer, TableWriter};
 use crate::files::Obfuscation;
 use apus_storage::{Storage, StorageFile};
 use core::fmt::Write as _;

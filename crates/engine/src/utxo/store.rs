@@ -115,14 +115,37 @@ pub enum StoreError {
     },
 }
 
+impl StoreError {
+    /// What the store at `place` has is not what was written.
+    pub fn damaged(place: &str, what: impl Into<String>) -> Self {
+        Self::Damaged { place: place.to_owned(), what: what.into() }
+    }
+
+    /// A look-up came to nothing, in whatever store.
+    pub fn look_up(error: impl ToString) -> Self {
+        Self::io("the set of coins", error)
+    }
+
+    /// The system, a server or the way to it refused.
+    pub fn io(place: &str, error: impl ToString) -> Self {
+        Self::Io { place: place.to_owned(), error: error.to_string() }
+    }
+}
+
+/// The coin that the store at `place` has as `bytes`.
+pub fn stored_coin(place: &str, outpoint: OutPoint, bytes: &[u8]) -> Result<CoinBytes, StoreError> {
+    CoinBytes::read(bytes).map_err(|error| StoreError::Coin {
+        place: place.to_owned(),
+        outpoint,
+        error,
+    })
+}
+
 /// The error that stands for a panic of a look-up.
 pub fn panicked(panic: &(dyn Any + Send)) -> StoreError {
     let said = panic.downcast_ref::<&str>().copied();
     let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    StoreError::Io {
-        place: "the set of coins".to_owned(),
-        error: format!("a look-up panicked: {}", said.unwrap_or("without a message")),
-    }
+    StoreError::look_up(format!("a look-up panicked: {}", said.unwrap_or("without a message")))
 }
 
 /// Takes changed coins one by one: the coin that is there now, or none where one was spent.
@@ -162,6 +185,19 @@ pub struct Flush<'a> {
     pub undo: &'a [UndoRecord],
     /// Undo data of blocks below this height may be forgotten.
     pub undo_from: Height,
+}
+
+impl Flush<'_> {
+    /// Gives every change to `each`, for the store at `place`, and refuses those out of their order.
+    pub fn for_each(&self, place: &str, each: &mut EachChange<'_>) -> Result<(), StoreError> {
+        let mut last = None;
+        self.changes.for_each(&mut |outpoint, coin| {
+            if last.replace(*outpoint).is_some_and(|last| last >= *outpoint) {
+                return Err(StoreError::Unordered { place: place.to_owned(), outpoint: *outpoint });
+            }
+            each(outpoint, coin)
+        })
+    }
 }
 
 /// Coins that outlast the program.

@@ -162,10 +162,7 @@ impl BatcherShared {
         for batch in unanswered.into_iter().flatten() {
             let error = match &panic {
                 Some(panic) => panicked(&**panic),
-                None => StoreError::Io {
-                    place: "the set of coins".to_owned(),
-                    error: "no answer came to a batch".to_owned(),
-                },
+                None => StoreError::look_up("no answer came to a batch"),
             };
             self.answer(batch, Err(error), panic.is_none());
         }

@@ -7,7 +7,6 @@ use super::record::PendingFlush;
 use super::servers::{CommandPipe, Servers};
 use super::undo;
 use super::wal::{self, StoreChange};
-use crate::access::damaged;
 use apus_engine::utxo::StoreError;
 use redis::{Cmd, ErrorKind, RedisResult, Script, ServerErrorKind, cmd};
 use std::collections::BTreeMap;
@@ -60,7 +59,7 @@ pub(super) fn chunks(
         let key = connections.keys.chunk(&pending.token, number);
         let chunk = connections.ask::<Option<Vec<u8>>>(cmd("GET").arg(&key))?;
         let wrong = |what: &str| {
-            damaged(connections.place(), format!("{key}, which a flush needs, {what}"))
+            StoreError::damaged(connections.place(), format!("{key}, which a flush needs, {what}"))
         };
         let chunk = chunk.ok_or_else(|| wrong("is not there"))?;
         let changes = wal::changes(&chunk).ok_or_else(|| wrong("is not what was written"))?;

@@ -1,11 +1,9 @@
 //! [`Buckets`]: which coins lie together, and how a coin is called within its bucket.
 
-use super::connections::ClusterConnections;
+use super::connections::{ClusterConnections, Keys};
 use super::servers::{CommandPipe, Servers};
-use crate::access::io_error;
-use crate::known::RandomId;
 use apus_chain::{OutPoint, Txid};
-use apus_engine::utxo::store::EachBatch;
+use apus_engine::utxo::store::{EachBatch, stored_coin};
 use apus_engine::utxo::{CoinBytes, StoreError};
 use redis::{RedisResult, Value};
 use std::ops::Range;
@@ -66,15 +64,6 @@ impl Buckets {
         let canonical = number.first() != Some(&0) && self.of(&outpoint.txid) == bucket;
         canonical.then_some(outpoint)
     }
-}
-
-/// A coin that a server gave.
-pub(super) fn coin(place: &str, outpoint: OutPoint, bytes: &[u8]) -> Result<CoinBytes, StoreError> {
-    CoinBytes::read(bytes).map_err(|error| StoreError::Coin {
-        place: place.to_owned(),
-        outpoint,
-        error,
-    })
 }
 
 /// Looks batches of coins up, and gives each its answer. All of them are sent before the first answer is listened
@@ -184,7 +173,7 @@ impl<'a> BucketQuery<'a> {
         answer: Value,
         coins: &mut [Option<CoinBytes>],
     ) -> Result<usize, StoreError> {
-        let strange = || io_error(place, "its answers are not those to what was asked");
+        let strange = || StoreError::io(place, "its answers are not those to what was asked");
         let found = match answer {
             Value::Array(found) if found.len() == group.len() => found,
             _ => return Err(strange()),
@@ -195,60 +184,12 @@ impl<'a> BucketQuery<'a> {
                 Value::Nil => {}
                 Value::BulkString(found) => {
                     bytes += found.len();
-                    coins[*at] = Some(coin(place, self.wanted[*at], &found)?);
+                    coins[*at] = Some(stored_coin(place, self.wanted[*at], &found)?);
                 }
                 _ => return Err(strange()),
             }
         }
         Ok(bytes)
-    }
-}
-
-/// The names of one store.
-///
-/// A key is alone in its slot of the cluster, so what belongs together may lie on different servers,
-/// and no command is about two keys.
-#[derive(Debug, Clone)]
-pub(super) struct Keys(String);
-
-impl Keys {
-    pub(super) fn new(name: &str) -> Self {
-        Self(name.to_owned())
-    }
-
-    /// What the store is, and at which block: a string.
-    pub(super) fn record(&self) -> String {
-        format!("{}:record", self.0)
-    }
-
-    /// Who writes: a string that goes away by itself.
-    pub(super) fn lease(&self) -> String {
-        format!("{}:lease", self.0)
-    }
-
-    /// Tokens of flushes that were begun: a set.
-    pub(super) fn flushes(&self) -> String {
-        format!("{}:flushes", self.0)
-    }
-
-    /// A chunk of a flush: a string.
-    pub(super) fn chunk(&self, token: &RandomId, number: u32) -> String {
-        format!("{}:w:{token}:{number}", self.0)
-    }
-
-    /// A bucket of coins: a hash.
-    pub(super) fn coins(&self, bucket: u16) -> String {
-        format!("{}:c:{bucket:04x}", self.0)
-    }
-
-    /// A bucket of undo data: a hash.
-    pub(super) fn undo(&self, bucket: u8) -> String {
-        format!("{}:u:{bucket:02x}", self.0)
-    }
-
-    /// The blocks whose undo data is there: a hash.
-    pub(super) fn undo_blocks(&self) -> String {
-        format!("{}:undo", self.0)
     }
 }
 

@@ -8,11 +8,9 @@
 //! with it.
 
 use super::ClusterOptions;
-use super::buckets::Keys;
 use super::servers::{ClusterAddress, Servers, is_alone};
-use crate::access::{WHOM_TO_TRUST, io_error, is_tls_error};
-use crate::idle_timeout;
-use crate::patience::Absence;
+use crate::patience::{self, Absence};
+use crate::store::{RandomId, WHOM_TO_TRUST, is_tls_error};
 use crate::url::ClusterUrl;
 use apus_engine::utxo::StoreError;
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind, cmd};
@@ -101,7 +99,7 @@ impl ClusterConnections {
     ) -> Result<T, StoreError> {
         let mut patience = self.absence.patience();
         loop {
-            let listening = idle_timeout::within(patience.left().min(ANSWER));
+            let listening = patience::within(patience.left().min(ANSWER));
             let done = self.once_measured(&mut act, &bytes);
             let heard = listening.heard();
             drop(listening);
@@ -123,7 +121,7 @@ impl ClusterConnections {
         most: Duration,
         act: impl Fn(&mut Servers) -> RedisResult<T>,
     ) -> RedisResult<T> {
-        let _listening = idle_timeout::within(self.absence.once().min(most).min(ANSWER));
+        let _listening = patience::within(self.absence.once().min(most).min(ANSWER));
         self.once_measured(act, |_| 0)
     }
 
@@ -165,7 +163,7 @@ impl ClusterConnections {
         }
         match &wrong[..] {
             [] => Ok(()),
-            wrong => Err(io_error(
+            wrong => Err(StoreError::io(
                 &self.place,
                 format!(
                     "what was written would be forgotten when a server stops, or when its memory is full. Set by redis-cli \
@@ -247,7 +245,55 @@ fn failed(place: &str, error: &RedisError) -> StoreError {
     } else {
         "see what its servers' logs say"
     };
-    io_error(place, format!("{error}: {what}"))
+    StoreError::io(place, format!("{error}: {what}"))
+}
+
+/// The names of one store.
+///
+/// A key is alone in its slot of the cluster, so what belongs together may lie on different servers,
+/// and no command is about two keys.
+#[derive(Debug, Clone)]
+pub(super) struct Keys(String);
+
+impl Keys {
+    pub(super) fn new(name: &str) -> Self {
+        Self(name.to_owned())
+    }
+
+    /// What the store is, and at which block: a string.
+    pub(super) fn record(&self) -> String {
+        format!("{}:record", self.0)
+    }
+
+    /// Who writes: a string that goes away by itself.
+    pub(super) fn lease(&self) -> String {
+        format!("{}:lease", self.0)
+    }
+
+    /// Tokens of flushes that were begun: a set.
+    pub(super) fn flushes(&self) -> String {
+        format!("{}:flushes", self.0)
+    }
+
+    /// A chunk of a flush: a string.
+    pub(super) fn chunk(&self, token: &RandomId, number: u32) -> String {
+        format!("{}:w:{token}:{number}", self.0)
+    }
+
+    /// A bucket of coins: a hash.
+    pub(super) fn coins(&self, bucket: u16) -> String {
+        format!("{}:c:{bucket:04x}", self.0)
+    }
+
+    /// A bucket of undo data: a hash.
+    pub(super) fn undo(&self, bucket: u8) -> String {
+        format!("{}:u:{bucket:02x}", self.0)
+    }
+
+    /// The blocks whose undo data is there: a hash.
+    pub(super) fn undo_blocks(&self) -> String {
+        format!("{}:undo", self.0)
+    }
 }
 
 #[cfg(test)]

@@ -5,8 +5,7 @@
 
 use super::connections::ClusterConnections;
 use super::servers::Servers;
-use crate::access::io_error;
-use crate::known::RandomId;
+use crate::store::RandomId;
 use apus_engine::utxo::StoreError;
 use redis::{RedisResult, cmd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,7 +71,7 @@ impl ClusterLease {
         let renewing = Arc::clone(&shared);
         let thread = thread::Builder::new().name("coins-lease".to_owned());
         let thread = thread.spawn(move || renewing.serve()).map_err(|error| {
-            io_error(connections.place(), format!("cannot start a thread: {error}"))
+            StoreError::io(connections.place(), format!("cannot start a thread: {error}"))
         })?;
         Ok(Self { shared, thread: Some(thread) })
     }

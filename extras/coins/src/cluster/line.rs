@@ -7,7 +7,7 @@
 //!
 //! An answer is of bounded length, whatever a server says, and memory is taken for it as it comes.
 
-use crate::idle_timeout;
+use crate::patience;
 use crate::url::{Password, PasswordExposed};
 use redis::io::tcp::TcpSettings;
 use redis::{
@@ -57,7 +57,7 @@ impl ServerLine {
                 Self::Clear(Box::new(ClearLine::connect((host, *port), password)?))
             }
         };
-        idle_timeout::heard();
+        patience::heard();
         Ok(line)
     }
 
@@ -66,13 +66,13 @@ impl ServerLine {
         match self {
             Self::Clear(line) => line.send(packed)?,
             Self::Tls(connection) => {
-                let left = Some(idle_timeout::left()?);
+                let left = Some(patience::left()?);
                 connection.set_write_timeout(left)?;
                 connection.set_read_timeout(left)?;
                 connection.send_packed_command(packed)?;
             }
         }
-        idle_timeout::heard();
+        patience::heard();
         Ok(())
     }
 
@@ -84,9 +84,9 @@ impl ServerLine {
         };
         match said.and_then(extract_error) {
             // The system says that it would have had to wait, which says little.
-            Err(error) if error.is_timeout() => Err(idle_timeout::timed_out().into()),
+            Err(error) if error.is_timeout() => Err(patience::timed_out().into()),
             said => {
-                idle_timeout::heard();
+                patience::heard();
                 said
             }
         }
@@ -124,7 +124,7 @@ fn library((host, port): (&str, u16), password: Option<&Password>) -> RedisResul
     let settings = TcpSettings::default().set_nodelay(true);
     let info = address.into_connection_info()?;
     let info = info.set_redis_settings(login).set_tcp_settings(settings);
-    Client::open(info)?.get_connection_with_timeout(CONNECT.min(idle_timeout::left()?))
+    Client::open(info)?.get_connection_with_timeout(CONNECT.min(patience::left()?))
 }
 
 /// A connection without TLS.
@@ -136,7 +136,7 @@ impl ClearLine {
     fn connect(address: (&str, u16), password: Option<&str>) -> RedisResult<Self> {
         let mut last = io::Error::new(IoKind::NotFound, "the server's name has no address");
         for address in address.to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, CONNECT.min(idle_timeout::left()?)) {
+            match TcpStream::connect_timeout(&address, CONNECT.min(patience::left()?)) {
                 Ok(stream) => return Self::greet(stream, password),
                 Err(error) => last = error,
             }
@@ -163,7 +163,7 @@ impl ClearLine {
 
     fn send(&mut self, packed: &[u8]) -> io::Result<()> {
         let stream = self.answers.from.get_mut();
-        let left = Some(idle_timeout::left()?);
+        let left = Some(patience::left()?);
         stream.set_write_timeout(left)?;
         stream.set_read_timeout(left)?;
         stream.write_all(packed)

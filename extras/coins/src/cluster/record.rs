@@ -1,17 +1,14 @@
 //! [`ClusterRecord`]: what a store is, and at which block; one string, replaced as a whole.
 
 use super::connections::ClusterConnections;
-use crate::access::{damaged, io_error};
-use crate::known::RandomId;
-use apus_chain::{BlockHash, KnownBlock, Network};
+use super::wal::{seal, unsealed};
+use crate::store::RandomId;
+use apus_chain::{BlockHash, KnownBlock, Network, Reader};
 use apus_engine::utxo::StoreError;
-use apus_hash::sha256;
 use redis::cmd;
 
 const MAGIC: &[u8; 8] = b"APUSRCOI";
 const FORMAT: u32 = 1;
-const DIGEST_BYTES: usize = 8;
-const NETWORK_BYTES: usize = 4;
 
 /// Bits of a txid that may choose a bucket.
 pub(super) const BUCKET_BITS: std::ops::RangeInclusive<u8> = 4..=16;
@@ -67,23 +64,20 @@ impl ClusterRecord {
             bytes.extend_from_slice(&token.0);
             bytes.extend_from_slice(&chunks.to_le_bytes());
         }
-        bytes.extend_from_slice(&sha256(&bytes)[..DIGEST_BYTES]);
+        seal(&mut bytes);
         bytes
     }
 
     fn from_bytes(bytes: &[u8]) -> Result<Self, NoRecord> {
-        let (said, digest) = bytes.split_last_chunk::<DIGEST_BYTES>().ok_or(NoRecord::Torn)?;
-        if sha256(said)[..DIGEST_BYTES] != *digest {
-            return Err(NoRecord::Torn);
-        }
-        let rest = said.strip_prefix(MAGIC).ok_or(NoRecord::Torn)?;
-        let (format, mut rest) = rest.split_first_chunk().ok_or(NoRecord::Torn)?;
-        let format = u32::from_le_bytes(*format);
+        let said = unsealed(bytes).and_then(|said| said.strip_prefix(MAGIC));
+        let mut reader = Reader::new(said.ok_or(NoRecord::Torn)?);
+        let format = reader.u32().map_err(|_| NoRecord::Torn)?;
         if format > FORMAT {
             return Err(NoRecord::Newer(format));
         }
-        let record = Self::parts(&mut rest).ok_or(NoRecord::Torn)?;
-        (rest.is_empty() && format == FORMAT).then_some(record).ok_or(NoRecord::Torn)
+        let record = Self::parts(&mut reader).filter(|_| format == FORMAT);
+        let whole = record.filter(|_| reader.remaining() == 0);
+        whole.ok_or(NoRecord::Torn)
     }
 
     /// The record that bytes are, as it is written.
@@ -91,33 +85,27 @@ impl ClusterRecord {
         Self::from_bytes(bytes).ok().map(Self::to_bytes)
     }
 
-    fn parts(rest: &mut &[u8]) -> Option<Self> {
-        let network = Network::from_magic(take::<NETWORK_BYTES>(rest)?)?;
-        let [bucket_bits] = take(rest)?;
-        let epoch = u64::from_le_bytes(take(rest)?);
-        let tip = match take(rest)? {
-            [0] => None,
-            [1] => {
-                let height = u32::from_le_bytes(take(rest)?);
-                Some(KnownBlock { height, hash: BlockHash(take(rest)?) })
+    fn parts(reader: &mut Reader<'_>) -> Option<Self> {
+        let network = Network::from_magic(*reader.array().ok()?)?;
+        let bucket_bits = reader.u8().ok().filter(|bits| BUCKET_BITS.contains(bits))?;
+        let epoch = reader.u64().ok()?;
+        let tip = match reader.u8().ok()? {
+            0 => None,
+            1 => {
+                let height = reader.u32().ok()?;
+                Some(KnownBlock { height, hash: BlockHash(*reader.array().ok()?) })
             }
             _ => return None,
         };
-        let pending = match take(rest)? {
-            [0] => None,
-            [1] => Some(PendingFlush {
-                token: RandomId(take(rest)?),
-                chunks: u32::from_le_bytes(take(rest)?),
-            }),
+        let pending = match reader.u8().ok()? {
+            0 => None,
+            1 => {
+                let token = RandomId(*reader.array().ok()?);
+                Some(PendingFlush { token, chunks: reader.u32().ok()? })
+            }
             _ => return None,
         };
-        BUCKET_BITS.contains(&bucket_bits).then_some(Self {
-            network,
-            bucket_bits,
-            epoch,
-            tip,
-            pending,
-        })
+        Some(Self { network, bucket_bits, epoch, tip, pending })
     }
 
     /// The record that is there, if one is. Refuses what is not ours, or of another chain.
@@ -130,7 +118,7 @@ impl ClusterRecord {
         let Some(bytes) = bytes else { return Ok(None) };
         let record = Self::from_bytes(&bytes).map_err(|error| match error {
             NoRecord::Newer(found) => StoreError::Newer { place: place(), found, known: FORMAT },
-            NoRecord::Torn => damaged(
+            NoRecord::Torn => StoreError::damaged(
                 connections.place(),
                 format!("what is under {} is no record of a store", connections.keys.record()),
             ),
@@ -158,7 +146,7 @@ impl ClusterRecord {
         connections.ask::<Option<String>>(&set)?;
         // Another may have been faster.
         Self::read(connections, network)?.ok_or_else(|| {
-            io_error(
+            StoreError::io(
                 connections.place(),
                 "what was written a moment ago is not there: do its servers evict keys?",
             )
@@ -196,13 +184,6 @@ impl ClusterRecord {
     }
 }
 
-/// The next bytes.
-fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
-    let (first, others) = rest.split_first_chunk::<N>()?;
-    *rest = others;
-    Some(*first)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -224,7 +205,7 @@ mod tests {
     }
 
     fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
-        bytes.extend_from_slice(&sha256(&bytes)[..DIGEST_BYTES]);
+        seal(&mut bytes);
         bytes
     }
 

@@ -3,7 +3,6 @@
 use super::buckets::{Buckets, EPOCH};
 use super::connections::ClusterConnections;
 use super::servers::CommandPipe;
-use crate::access::damaged;
 use apus_chain::OutPoint;
 use apus_engine::utxo::StoreError;
 use redis::cmd;
@@ -125,7 +124,7 @@ fn put(
     for (field, value) in entries.into_iter().filter(|(field, _)| field != EPOCH) {
         let outpoint = buckets.outpoint(bucket, &field).ok_or_else(|| {
             let what = format!("{} has an entry that is no coin's", connections.keys.coins(bucket));
-            damaged(connections.place(), what)
+            StoreError::damaged(connections.place(), what)
         })?;
         coins.insert(outpoint, value);
     }

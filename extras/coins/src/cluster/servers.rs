@@ -6,7 +6,7 @@
 //! trouble ends a call, with an error that says whether to ask again, and the connections are made anew then,
 //! with what the servers say of the keys by that time. What is one server's is its [`ServerLine`]'s.
 //!
-//! For how long is listened is the caller's to say ([`idle_timeout`](crate::idle_timeout)).
+//! For how long is listened is the caller's to say ([`patience`](crate::patience)).
 
 use super::line::ServerLine;
 use crate::url::{ClusterUrl, Password};

@@ -3,9 +3,8 @@
 use super::buckets::EPOCH;
 use super::connections::ClusterConnections;
 use super::scan::Entries;
-use super::wal::StoreChange;
-use crate::access::damaged;
-use apus_chain::{BlockHash, Height, KnownBlock};
+use super::wal::{StoreChange, UndoSize};
+use apus_chain::{BlockHash, KnownBlock};
 use apus_engine::utxo::StoreError;
 use apus_engine::utxo::store::Flush;
 use redis::cmd;
@@ -13,28 +12,6 @@ use std::collections::BTreeMap;
 
 /// Bytes of a piece, but for the last.
 const PIECE_BYTES: usize = 512 << 10;
-
-/// What of a block's undo data there is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct UndoSize {
-    pub(super) height: Height,
-    pub(super) pieces: u32,
-}
-
-impl UndoSize {
-    pub(super) fn to_bytes(self) -> [u8; 8] {
-        let mut bytes = [0; 8];
-        bytes[..4].copy_from_slice(&self.height.to_le_bytes());
-        bytes[4..].copy_from_slice(&self.pieces.to_le_bytes());
-        bytes
-    }
-
-    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (height, pieces) = bytes.split_first_chunk()?;
-        let pieces = u32::from_le_bytes(pieces.try_into().ok()?);
-        Some(Self { height: u32::from_le_bytes(*height), pieces })
-    }
-}
 
 /// What a piece is called in its hash: the block's hash, and its number without zeros in front of it.
 pub(super) fn field(block: &BlockHash, piece: u32) -> Vec<u8> {
@@ -49,7 +26,7 @@ fn stored(connections: &ClusterConnections) -> Result<BTreeMap<BlockHash, UndoSi
         Some((BlockHash(hash.try_into().ok()?), UndoSize::from_bytes(&stored)?))
     };
     let strange = || {
-        damaged(
+        StoreError::damaged(
             connections.place(),
             format!("{} has an entry that is no block's", connections.keys.undo_blocks()),
         )
@@ -96,7 +73,10 @@ pub(super) fn read(
     block: &BlockHash,
 ) -> Result<Option<Vec<u8>>, StoreError> {
     let wrong = |what: &str| {
-        damaged(connections.place(), format!("of the undo data of block {block} {what}"))
+        StoreError::damaged(
+            connections.place(),
+            format!("of the undo data of block {block} {what}"),
+        )
     };
     let get = |key: String, field: &[u8]| {
         connections.ask::<Option<Vec<u8>>>(cmd("HGET").arg(&key).arg(field))
@@ -116,10 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_stored_of_a_block_is_read_as_it_was_written() {
-        let stored = UndoSize { height: 900_000, pieces: 300 };
-        assert_eq!(UndoSize::from_bytes(&stored.to_bytes()), Some(stored));
-        assert_eq!(UndoSize::from_bytes(&stored.to_bytes()[..7]), None);
+    fn pieces_are_called_by_their_block_and_number() {
         let names = [0, 1, 255, 256].map(|piece| field(&BlockHash([7; 32]), piece)[32..].to_vec());
         assert_eq!(names, [vec![], vec![1], vec![255], vec![1, 0]]);
     }

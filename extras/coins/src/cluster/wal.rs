@@ -4,13 +4,10 @@
 //! The names of a flush's chunks have a *token* in them that is random. So two writers that both
 //! believe to be the one never write under the same name, and the record names what is meant.
 
-use super::buckets::Keys;
-use super::connections::ClusterConnections;
+use super::connections::{ClusterConnections, Keys};
 use super::servers::CommandPipe;
-use super::undo::UndoSize;
-use crate::access::damaged;
-use crate::known::RandomId;
-use apus_chain::{BlockHash, OutPoint, Txid};
+use crate::store::RandomId;
+use apus_chain::{BlockHash, Height, OutPoint, Reader, Txid};
 use apus_engine::utxo::StoreError;
 use apus_hash::sha256;
 use redis::cmd;
@@ -30,6 +27,28 @@ const PIECE: u8 = 3;
 const PIECE_GONE: u8 = 4;
 const UNDO: u8 = 5;
 const UNDO_GONE: u8 = 6;
+
+/// What of a block's undo data there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct UndoSize {
+    pub(super) height: Height,
+    pub(super) pieces: u32,
+}
+
+impl UndoSize {
+    pub(super) fn to_bytes(self) -> [u8; 8] {
+        let mut bytes = [0; 8];
+        bytes[..4].copy_from_slice(&self.height.to_le_bytes());
+        bytes[4..].copy_from_slice(&self.pieces.to_le_bytes());
+        bytes
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (height, pieces) = bytes.split_first_chunk()?;
+        let pieces = u32::from_le_bytes(pieces.try_into().ok()?);
+        Some(Self { height: u32::from_le_bytes(*height), pieces })
+    }
+}
 
 /// What is under a name afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,33 +95,53 @@ impl StoreChange<'_> {
     }
 }
 
+/// Puts the digest behind bytes.
+pub(super) fn seal(bytes: &mut Vec<u8>) {
+    let digest = sha256(bytes);
+    bytes.extend_from_slice(&digest[..DIGEST_BYTES]);
+}
+
+/// The bytes before their digest; none where it is not theirs.
+pub(super) fn unsealed(bytes: &[u8]) -> Option<&[u8]> {
+    let (said, digest) = bytes.split_last_chunk::<DIGEST_BYTES>()?;
+    (sha256(said)[..DIGEST_BYTES] == *digest).then_some(said)
+}
+
 /// The changes of a chunk, in their order; none where it is not what was written.
 pub(super) fn changes(chunk: &[u8]) -> Option<Vec<StoreChange<'_>>> {
-    let (mut rest, digest) = chunk.split_last_chunk::<DIGEST_BYTES>()?;
-    if sha256(rest)[..DIGEST_BYTES] != *digest {
-        return None;
-    }
+    let mut reader = Reader::new(unsealed(chunk)?);
     let mut changes = Vec::new();
-    while let Some((kind, after)) = rest.split_first() {
-        rest = after;
-        changes.push(match *kind {
-            COIN => StoreChange::Coin(outpoint(&mut rest)?, Some(value(&mut rest)?)),
-            SPENT => StoreChange::Coin(outpoint(&mut rest)?, None),
+    while reader.remaining() > 0 {
+        let kind = reader.u8().ok()?;
+        let hash = *reader.array().ok()?;
+        changes.push(match kind {
+            COIN | SPENT => {
+                let outpoint = OutPoint { txid: Txid(hash), vout: reader.u32().ok()? };
+                StoreChange::Coin(outpoint, value_if(kind == COIN, &mut reader)?)
+            }
             PIECE | PIECE_GONE => {
-                let hash = BlockHash(take(&mut rest)?);
-                let piece = u32::from_le_bytes(take(&mut rest)?);
-                let data = if *kind == PIECE { Some(value(&mut rest)?) } else { None };
-                StoreChange::Piece(hash, piece, data)
+                let piece = reader.u32().ok()?;
+                let data = value_if(kind == PIECE, &mut reader)?;
+                StoreChange::Piece(BlockHash(hash), piece, data)
             }
             UNDO => {
-                let hash = BlockHash(take(&mut rest)?);
-                StoreChange::Undo(hash, Some(UndoSize::from_bytes(&take::<8>(&mut rest)?)?))
+                let size = UndoSize::from_bytes(reader.take(8).ok()?)?;
+                StoreChange::Undo(BlockHash(hash), Some(size))
             }
-            UNDO_GONE => StoreChange::Undo(BlockHash(take(&mut rest)?), None),
+            UNDO_GONE => StoreChange::Undo(BlockHash(hash), None),
             _ => return None,
         });
     }
     Some(changes)
+}
+
+/// A value, where there is one; none where the bytes run out.
+fn value_if<'a>(is_there: bool, reader: &mut Reader<'a>) -> Option<Option<&'a [u8]>> {
+    if !is_there {
+        return Some(None);
+    }
+    let length = reader.u32().ok()? as usize;
+    reader.take(length).ok().map(Some)
 }
 
 /// The changes of a chunk as they are written, without the digest.
@@ -110,23 +149,6 @@ pub(crate) fn changes_as_written(chunk: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     changes(chunk)?.iter().for_each(|change| change.write(&mut bytes));
     Some(bytes)
-}
-
-fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
-    let (first, others) = rest.split_first_chunk::<N>()?;
-    *rest = others;
-    Some(*first)
-}
-
-fn outpoint(rest: &mut &[u8]) -> Option<OutPoint> {
-    Some(OutPoint { txid: Txid(take(rest)?), vout: u32::from_le_bytes(take(rest)?) })
-}
-
-fn value<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let length = u32::from_le_bytes(take(rest)?) as usize;
-    let (value, others) = rest.split_at_checked(length)?;
-    *rest = others;
-    Some(value)
 }
 
 /// Makes chunks of changes, and hands each on as it is closed.
@@ -148,8 +170,7 @@ impl<W: FnMut(u32, &[u8]) -> Result<(), StoreError>> ChunkWriter<W> {
     }
 
     fn close(&mut self) -> Result<(), StoreError> {
-        let digest = sha256(&self.chunk);
-        self.chunk.extend_from_slice(&digest[..DIGEST_BYTES]);
+        seal(&mut self.chunk);
         (self.write)(self.number, &self.chunk)?;
         self.number += 1;
         self.chunk.clear();
@@ -238,7 +259,7 @@ pub(super) fn remove_leftovers(connections: &ClusterConnections) -> Result<(), S
     let members: Vec<Vec<u8>> = connections.ask(cmd("SMEMBERS").arg(connections.keys.flushes()))?;
     for member in members {
         let token = member.try_into().map(RandomId).map_err(|_| {
-            damaged(
+            StoreError::damaged(
                 connections.place(),
                 format!("{} has a member that is none of a store's", connections.keys.flushes()),
             )
@@ -314,7 +335,7 @@ mod tests {
         #[test]
         fn what_is_sealed_is_no_chunk_by_that(bytes in vec(0u8..8, 0..120)) {
             let mut sealed = bytes.clone();
-            sealed.extend_from_slice(&sha256(&bytes)[..DIGEST_BYTES]);
+            seal(&mut sealed);
             if let Some(read) = changes(&sealed) {
                 let mut again = Vec::new();
                 read.iter().for_each(|change| change.write(&mut again));
@@ -332,5 +353,12 @@ mod tests {
         assert!(chunks.iter().all(|chunk| chunk.len() < CHUNK_BYTES + 6000));
         let read: Vec<_> = chunks.iter().flat_map(|chunk| changes(chunk).unwrap()).collect();
         assert_eq!(read, written);
+    }
+
+    #[test]
+    fn the_size_of_undo_data_is_read_as_it_was_written() {
+        let stored = UndoSize { height: 900_000, pieces: 300 };
+        assert_eq!(UndoSize::from_bytes(&stored.to_bytes()), Some(stored));
+        assert_eq!(UndoSize::from_bytes(&stored.to_bytes()[..7]), None);
     }
 }

@@ -5,9 +5,8 @@
 
 use super::PostgresOptions;
 use super::line::{PlainConnector, TlsConnector};
-use crate::access::{WHOM_TO_TRUST, io_error, is_tls_error};
-use crate::idle_timeout;
-use crate::patience::{Absence, RetryBudget};
+use crate::patience::{self, Absence, RetryBudget};
+use crate::store::{WHOM_TO_TRUST, is_tls_error};
 use crate::url::{PasswordExposed, PostgresUrl};
 use ::postgres::config::{SslMode, SslNegotiation, TargetSessionAttrs};
 use ::postgres::error::SqlState;
@@ -114,7 +113,8 @@ impl PostgresConnections {
         }
         if let Some(password) = &options.password {
             let password = password.reveal(&place.host, place.tls);
-            let failed = |error: PasswordExposed| io_error(&place.to_string(), error.to_string());
+            let failed =
+                |error: PasswordExposed| StoreError::io(&place.to_string(), error.to_string());
             config.password(password.map_err(failed)?);
         }
         let name = place.to_string();
@@ -223,7 +223,7 @@ WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off' ORDER BY name";
         })?;
         match off.first() {
             None => Ok(()),
-            Some(name) => Err(io_error(
+            Some(name) => Err(StoreError::io(
                 &self.place,
                 format!(
                     "the server would forget coins, or have others instead, when its machine stops: set \
@@ -236,14 +236,14 @@ WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off' ORDER BY name";
 
 /// Does something that listens for so long. When the server was heard last.
 pub(super) fn listen<T>(limit: Duration, act: impl FnOnce() -> T) -> (T, Instant) {
-    let listening = idle_timeout::within(limit);
+    let listening = patience::within(limit);
     let done = act();
     (done, listening.heard())
 }
 
 /// With the certificates that the system trusts.
 fn tls(place: &str) -> Result<MakeRustlsConnect, StoreError> {
-    let failed = |error: String| io_error(place, error);
+    let failed = |error: String| StoreError::io(place, error);
     let mut roots = rustls::RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
     roots.add_parsable_certificates(found.certs);
@@ -326,5 +326,5 @@ pub(super) fn failed(place: &str, error: &::postgres::Error) -> StoreError {
     } else {
         "see what its server's log says"
     };
-    io_error(place, format!("{said}: {what}"))
+    StoreError::io(place, format!("{said}: {what}"))
 }

@@ -3,7 +3,7 @@
 use super::connections::{PostgresConnections, PostgresSession, listen};
 use super::record::PostgresRecord;
 use super::{NAME_BYTES, name_of};
-use crate::known::RandomId;
+use crate::store::RandomId;
 use ::postgres::Transaction;
 use ::postgres::binary_copy::BinaryCopyInWriter;
 use ::postgres::types::Type;
@@ -223,11 +223,8 @@ type EachRow<'a> = dyn FnMut(&OutPoint, Option<&CoinBytes>) -> Result<(), FlushF
 
 /// Hands the changes on, which have to come in their order.
 fn in_order(flush: &Flush<'_>, place: &str, each: &mut EachRow<'_>) -> Result<(), FlushFailure> {
-    let (mut last, mut lost) = (None, None);
-    let sent = flush.changes.for_each(&mut |outpoint, coin| {
-        if last.replace(*outpoint).is_some_and(|last| last >= *outpoint) {
-            return Err(StoreError::Unordered { place: place.to_owned(), outpoint: *outpoint });
-        }
+    let mut lost = None;
+    let sent = flush.for_each(place, &mut |outpoint, coin| {
         each(outpoint, coin).map_err(|failure| {
             lost = Some(failure);
             StoreError::Stopped

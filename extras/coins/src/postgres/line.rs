@@ -1,10 +1,10 @@
 //! [`PlainConnector`] and [`TlsConnector`]: what the client library connects through, so that no call listens to a silent
-//! server for longer than its caller wants ([`idle_timeout`]).
+//! server for longer than its caller wants ([`patience`]).
 //!
 //! The library listens for ever. It lets its user put something over the connection, which is meant for TLS;
 //! that is the place here, for connections without TLS too, which pass through as they are.
 
-use crate::idle_timeout;
+use crate::patience;
 use ::postgres::Socket;
 use ::postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use std::error::Error;
@@ -32,19 +32,19 @@ impl<S> TimedStream<S> {
 
     /// Nothing was said: an error once it has been long enough.
     fn poll_silence(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let until = idle_timeout::until().into();
+        let until = patience::until().into();
         let alarm = self.alarm.get_or_insert_with(|| Box::pin(sleep_until(until)));
         if alarm.deadline() != until {
             alarm.as_mut().reset(until);
         }
         ready!(alarm.as_mut().poll(context));
-        Poll::Ready(Err(idle_timeout::timed_out()))
+        Poll::Ready(Err(patience::timed_out()))
     }
 }
 
 fn note<T>(done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
     if done.is_ready() {
-        idle_timeout::heard();
+        patience::heard();
     }
     done
 }
@@ -155,20 +155,19 @@ fn expect_answer(host: &str, port: u16, connect: Duration) -> io::Result<()> {
     const ASK: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the server's name has no address");
     for address in (host, port).to_socket_addrs()? {
-        let answer = TcpStream::connect_timeout(&address, connect.min(idle_timeout::left()?))
-            .and_then(|mut stream| {
-                stream.set_read_timeout(Some(idle_timeout::left()?))?;
+        let answer = TcpStream::connect_timeout(&address, connect.min(patience::left()?)).and_then(
+            |mut stream| {
+                stream.set_read_timeout(Some(patience::left()?))?;
                 stream.write_all(&ASK)?;
                 stream.read_exact(&mut [0])
-            });
+            },
+        );
         match answer {
             Ok(()) => {
-                idle_timeout::heard();
+                patience::heard();
                 return Ok(());
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                last = idle_timeout::timed_out()
-            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => last = patience::timed_out(),
             Err(error) => last = error,
         }
     }
@@ -186,7 +185,7 @@ mod tests {
         // Its system takes connections that it does not.
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let (port, started) = (server.local_addr().unwrap().port(), Instant::now());
-        let _listening = idle_timeout::within(Duration::from_millis(50));
+        let _listening = patience::within(Duration::from_millis(50));
         let error = expect_answer("127.0.0.1", port, Duration::from_secs(9)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(started.elapsed() < Duration::from_secs(9));

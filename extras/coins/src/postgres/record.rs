@@ -1,8 +1,7 @@
 //! [`PostgresRecord`]: what a store is, and at which block; the one row of a table.
 
 use super::connections::{PostgresConnections, PostgresSession};
-use crate::access::damaged;
-use crate::known::RandomId;
+use crate::store::RandomId;
 use ::postgres::Row;
 use ::postgres::error::SqlState;
 use apus_chain::{BlockHash, KnownBlock, Network};
@@ -142,7 +141,7 @@ impl PostgresRecord {
         let columns = "SELECT network, epoch, height, hash FROM record";
         let row = transaction.query_opt(columns, &[])?;
         let record = found(row.as_ref());
-        let strange = || damaged(place, STRANGE);
+        let strange = || StoreError::damaged(place, STRANGE);
         Ok(record.map(|(_, record)| record).ok_or_else(strange))
     }
 
@@ -155,7 +154,7 @@ impl PostgresRecord {
     ) -> Result<Result<Option<Self>, StoreError>, ::postgres::Error> {
         let said = transaction
             .query_opt("SELECT network, epoch, height, hash, writer FROM record FOR UPDATE", &[])?;
-        let strange = || damaged(place, STRANGE);
+        let strange = || StoreError::damaged(place, STRANGE);
         let ours = said.as_ref().is_some_and(|row| {
             row.try_get::<_, &[u8]>("writer").is_ok_and(|there| there == writer.0)
         });
@@ -180,7 +179,7 @@ impl PostgresRecord {
 const STRANGE: &str = "its table record has no row of a store";
 
 fn strange(connections: &PostgresConnections) -> StoreError {
-    damaged(
+    StoreError::damaged(
         connections.place(),
         format!("what the schema {} has is no store's", connections.schema()),
     )

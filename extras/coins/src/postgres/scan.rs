@@ -3,15 +3,15 @@
 use super::connections::{PostgresConnections, failed, listen};
 use super::record::PostgresRecord;
 use super::{NAME_BYTES, PostgresOptions, PostgresUrl, name_of, outpoint_of};
-use crate::access::{CoinsAtTip, READ_AT_ONCE, damaged, no_store};
-use crate::idle_timeout;
+use crate::patience;
+use crate::store::{CoinsAtTip, READ_AT_ONCE, no_store};
 use ::postgres::binary_copy::{BinaryCopyOutIter, BinaryCopyOutRow};
 use ::postgres::config::TargetSessionAttrs;
 use ::postgres::fallible_iterator::FallibleIterator;
 use ::postgres::types::Type;
 use ::postgres::{IsolationLevel, RowIter};
 use apus_chain::{BlockHash, Network, OutPoint};
-use apus_engine::utxo::store::EachCoin;
+use apus_engine::utxo::store::{EachCoin, stored_coin};
 use apus_engine::utxo::{CoinBytes, StoreError};
 use std::time::Duration;
 
@@ -52,29 +52,17 @@ pub(super) fn take_rows(
         // Places are counted from 1.
         let place = usize::try_from(place - 1).ok().filter(|place| *place < wanted.len());
         let Some(place) = place else {
-            return Ok(Err(damaged(
+            return Ok(Err(StoreError::damaged(
                 connections.place(),
                 "its answers are not those to what was asked",
             )));
         };
-        match coin(connections, wanted[place], bytes) {
+        match stored_coin(connections.place(), wanted[place], bytes) {
             Ok(coin) => coins[place] = Some(coin),
             Err(error) => return Ok(Err(error)),
         }
     }
     Ok(Ok(coins))
-}
-
-fn coin(
-    connections: &PostgresConnections,
-    outpoint: OutPoint,
-    bytes: &[u8],
-) -> Result<CoinBytes, StoreError> {
-    CoinBytes::read(bytes).map_err(|error| StoreError::Coin {
-        place: connections.place().to_owned(),
-        outpoint,
-        error,
-    })
 }
 
 /// Gives every coin to `each`, by ascending outpoint: the server sorts, in runs on its disk where it has
@@ -109,7 +97,7 @@ fn walk(
 ) -> Result<Result<(), StoreError>, ::postgres::Error> {
     // A connection whose answer is left half-way is good for nothing else.
     let mut session = {
-        let _soon = idle_timeout::within(connections.patience().left());
+        let _soon = patience::within(connections.patience().left());
         connections.connect()?
     };
     // Here a plan over all coins is the right one.
@@ -134,9 +122,10 @@ fn give(
 ) -> Result<(), StoreError> {
     let read = row.try_get::<&[u8]>(0).and_then(|name| Ok((name, row.try_get::<&[u8]>(1)?)));
     let (name, bytes) = read.map_err(|error| failed(connections.place(), &error))?;
-    let none = || damaged(connections.place(), "its table coins has a row that is no coin's");
+    let none =
+        || StoreError::damaged(connections.place(), "its table coins has a row that is no coin's");
     let outpoint = outpoint_of(name).ok_or_else(none)?;
-    each(&outpoint, &coin(connections, outpoint, bytes)?)
+    each(&outpoint, &stored_coin(connections.place(), outpoint, bytes)?)
 }
 
 /// The undo data of a block.

@@ -267,10 +267,7 @@ impl Drop for Claimed<'_> {
         for index in self.left.clone() {
             // Some may have been set before the thread met what ended it.
             if self.job.slot(index).get().is_none() {
-                let error = StoreError::Io {
-                    place: "the set of coins".to_owned(),
-                    error: "the thread that looked it up ended".to_owned(),
-                };
+                let error = StoreError::look_up("the thread that looked it up ended");
                 self.job.set(index, Err(Box::new(error)));
             }
         }

@@ -28,7 +28,7 @@ mod tree;
 
 pub use forest::DiskForest;
 
-use super::{CoinsStore, EachCoin, Flush, StoreError, UndoRecord};
+use super::{CoinsStore, EachCoin, Flush, StoreError, UndoRecord, stored_coin};
 use crate::coin::CoinBytes;
 use crate::connect::UndoBytes;
 use crate::utxo::store::look_ups::each_once;
@@ -81,11 +81,7 @@ impl DiskStore {
     }
 
     fn coin(&self, outpoint: OutPoint, bytes: &[u8]) -> Result<CoinBytes, StoreError> {
-        CoinBytes::read(bytes).map_err(|error| StoreError::Coin {
-            place: self.0.place.clone(),
-            outpoint,
-            error,
-        })
+        stored_coin(&self.0.place, outpoint, bytes)
     }
 
     /// Everything of a flush, in the order of keys. The batch counts only when it is finished.
@@ -94,14 +90,7 @@ impl DiskStore {
         let mut batch = self.0.tree.batch()?;
         let tip = StoredTip { block: flush.tip, undo_from: flush.undo_from };
         batch.put(&keys::TIP, Some(&tip.to_bytes()))?;
-        let mut last = None;
-        flush.changes.for_each(&mut |outpoint, coin| {
-            if last.replace(*outpoint).is_some_and(|last| last >= *outpoint) {
-                return Err(StoreError::Unordered {
-                    place: self.0.place.clone(),
-                    outpoint: *outpoint,
-                });
-            }
+        flush.for_each(&self.0.place, &mut |outpoint, coin| {
             batch.put(&keys::coin(outpoint), coin.map(CoinBytes::as_bytes))
         })?;
         for (hash, change) in &undo {

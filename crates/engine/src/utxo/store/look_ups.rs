@@ -47,9 +47,8 @@ pub fn give_each<P: Copy>(
 pub fn each_answered(found: &[Option<CoinBytes>], asked: usize) -> Result<(), StoreError> {
     match found.len() == asked {
         true => Ok(()),
-        false => Err(StoreError::Io {
-            place: "the set of coins".to_owned(),
-            error: format!("{} answers came to {asked} look-ups", found.len()),
-        }),
+        false => {
+            Err(StoreError::look_up(format!("{} answers came to {asked} look-ups", found.len())))
+        }
     }
 }

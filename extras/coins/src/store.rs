@@ -1,11 +1,14 @@
-//! [`KnownRecord`]: what the one who writes knows of the record on the servers.
+//! What stores of both kinds share: [`KnownRecord`], which the one who writes knows of the record on the servers;
+//! [`CoinsAtTip`], which the one who reads gets; and what their errors say.
 //!
-//! Between the moment that a write may have changed it and the moment that this is known, it is not: after a
+//! Between the moment that a write may have changed it and the moment that this is known, the record is not known: after a
 //! write that failed there a store is *halted*, and what the servers have is found out by opening it again.
 
-use crate::access::io_error;
-use apus_engine::utxo::StoreError;
+use apus_chain::KnownBlock;
+use apus_engine::utxo::{CoinBytes, StoreError};
+use std::error::Error;
 use std::fmt;
+use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// See the module.
@@ -63,7 +66,7 @@ impl RandomId {
     pub(crate) fn random(place: &str) -> Result<Self, StoreError> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).map_err(|error| {
-            io_error(place, format!("the system gives no random numbers: {error}"))
+            StoreError::io(place, format!("the system gives no random numbers: {error}"))
         })?;
         Ok(Self(bytes))
     }
@@ -73,6 +76,42 @@ impl fmt::Display for RandomId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
+}
+
+/// Coins that are looked up with one way to the servers and back.
+pub(crate) const READ_AT_ONCE: usize = 500;
+
+/// What a look-up found.
+#[derive(Debug, Clone)]
+pub struct CoinsAtTip {
+    /// The block that the store was at.
+    pub tip: KnownBlock,
+    /// The coins, in the order in which they were asked for; none where there is no such coin.
+    pub coins: Vec<Option<CoinBytes>>,
+}
+
+/// The error where there is nothing to read.
+pub(crate) fn no_store(place: &str) -> StoreError {
+    StoreError::io(
+        place,
+        "there are no coins under this name: see whether it is right; apus sync --coins and apus \
+                coins copy make some",
+    )
+}
+
+/// What to do about an error of TLS.
+pub(crate) const WHOM_TO_TRUST: &str = "the server's certificate has to be of its name, and from one whom this system trusts; \
+     SSL_CERT_FILE can name others";
+
+/// Whether an error is one of TLS, and not of the connection below.
+///
+/// Errors of TLS: a server that is not trusted, or is not the one that was named, or a system that trusts no authority. They
+/// do not go away by themselves, so the client does not ask again.
+pub(crate) fn is_tls_error(error: &(dyn Error + 'static)) -> bool {
+    let within = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    error.is::<rustls::Error>()
+        || error.is::<rustls_native_certs::Error>()
+        || within.is_some_and(|within| within.is::<rustls::Error>())
 }
 
 #[cfg(test)]
@@ -94,5 +133,14 @@ mod tests {
             let error = error.unwrap();
             assert!(matches!(&error, StoreError::Halted { place } if place == "there"), "{error}");
         }
+    }
+
+    #[test]
+    fn those_of_tls_are_told_from_those_below() {
+        let tls = rustls::Error::DecryptError;
+        assert!(is_tls_error(&tls));
+        assert!(is_tls_error(&io::Error::new(io::ErrorKind::InvalidData, tls)));
+        assert!(!is_tls_error(&io::Error::new(io::ErrorKind::InvalidData, "odd")));
+        assert!(!is_tls_error(&io::Error::from(io::ErrorKind::ConnectionReset)));
     }
 }
