@@ -52,16 +52,6 @@ impl MuHash {
         self.denominator.multiply(&Num3072::of_key(&sha256(element)));
     }
 
-    /// Adds elements. Many at once are several times faster than one by one.
-    pub fn insert_many(&mut self, elements: &[impl AsRef<[u8]>]) {
-        self.numerator.multiply(&product_of(elements));
-    }
-
-    /// Takes elements away. Many at once are several times faster than one by one.
-    pub fn remove_many(&mut self, elements: &[impl AsRef<[u8]>]) {
-        self.denominator.multiply(&product_of(elements));
-    }
-
     /// Adds all that `other` added, and takes away what it took away.
     pub fn combine(&mut self, other: &Self) {
         self.numerator.multiply(&other.numerator);
@@ -118,13 +108,6 @@ impl PartialEq for MuHash {
 }
 
 impl Eq for MuHash {}
-
-/// The product of the numbers of elements.
-fn product_of(elements: &[impl AsRef<[u8]>]) -> Num3072 {
-    let mut product = Product::new();
-    multiply(&mut product, elements.iter().map(AsRef::as_ref));
-    product.finish()
-}
 
 /// Elements hashed at once: many times all lanes of a kernel, so that what it works on is brought
 /// into the first-level cache seldom enough.

@@ -389,21 +389,6 @@ impl FromStr for Deployment {
 }
 
 impl Params {
-    /// Moves the first height of a deployment, by the name that Core gives it (Core
-    /// `kernel/chainparams.cpp`, `activation_heights`).
-    pub fn set_activation_height(
-        &mut self,
-        name: &str,
-        height: Height,
-    ) -> Result<(), ActivationError> {
-        let deployment = name.parse()?;
-        if height > HEIGHT_MAX {
-            return Err(ActivationError::Height(height.to_string()));
-        }
-        self.activate(ActivationHeight { deployment, height });
-        Ok(())
-    }
-
     /// Moves the first height of a deployment.
     pub fn activate(&mut self, ActivationHeight { deployment, height }: ActivationHeight) {
         *match deployment {

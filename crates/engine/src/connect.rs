@@ -8,16 +8,13 @@ mod delta;
 mod prepared;
 pub mod rules;
 pub mod undo;
-mod undo_bytes;
-mod wanted;
 
 pub use delta::{CoinChange, CoinsDelta};
-pub use prepared::coins_of;
-pub use prepared::{BlockChange, RunningSum, created};
-pub use prepared::{BlockCounts, PreparedBlock};
+pub use prepared::{
+    BlockChange, BlockCounts, Place, PreparedBlock, RunningSum, coins_of, created, wanted_of,
+};
 pub use rules::ConnectError;
-pub use undo_bytes::UndoBytes;
-pub use wanted::{Place, wanted_of};
+pub use undo::UndoBytes;
 
 use apus_chain::{Ancestry, CoinSum};
 use std::sync::Arc;

@@ -4,7 +4,6 @@
 //! there is none, and asking for one is an error. Nothing here decides which rules hold: callers
 //! bring the flags.
 
-mod error_text;
 mod interpreter;
 #[cfg(feature = "kernel")]
 mod kernel;
@@ -12,21 +11,25 @@ pub mod pool;
 #[cfg(feature = "kernel")]
 mod verify;
 
-pub use error_text::SCRIPT_ERRORS;
-pub use interpreter::{Interpreter, NoInterpreter, PreparedTx, Refusal, interpreter};
+pub use interpreter::{Interpreter, NoInterpreter, PreparedTx, Refusal, SCRIPT_ERRORS};
 pub use pool::{RawBlock, RawTx, ScriptBatch, ScriptFailure, ScriptPool, ScriptPoolError, Verdict};
 
 use apus_chain::ScriptVerifier;
+use std::sync::Arc;
 
 /// The interpreter of this build, for one input at a time.
-#[cfg(feature = "kernel")]
 pub fn script_verifier() -> Result<Box<dyn ScriptVerifier>, NoInterpreter> {
-    Ok(Box::new(kernel::KernelInterpreter))
+    #[cfg(feature = "kernel")]
+    return Ok(Box::new(kernel::KernelInterpreter));
+    #[cfg(not(feature = "kernel"))]
+    Err(NoInterpreter)
 }
 
-/// The interpreter of this build: there is none.
-#[cfg(not(feature = "kernel"))]
-pub fn script_verifier() -> Result<Box<dyn ScriptVerifier>, NoInterpreter> {
+/// The same for whole transactions.
+pub fn interpreter() -> Result<Arc<dyn Interpreter>, NoInterpreter> {
+    #[cfg(feature = "kernel")]
+    return Ok(Arc::new(kernel::KernelInterpreter));
+    #[cfg(not(feature = "kernel"))]
     Err(NoInterpreter)
 }
 

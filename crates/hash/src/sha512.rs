@@ -10,7 +10,6 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-mod groups;
 pub mod sha512_256;
 #[cfg(test)]
 mod tests;

@@ -6,8 +6,7 @@
 
 use crate::coin::CoinBytes;
 use crate::connect::ConnectContext;
-use crate::connect::prepared::PreparedBlock;
-use crate::connect::wanted::Place;
+use crate::connect::prepared::{Place, PreparedBlock};
 use crate::script::{RawBlock, RawTx, ScriptBatch, ScriptFailure};
 use apus_chain::{
     BlockTotals, BlockView, Coin, CoinRef, Height, KnownBlock, OutPoint, Params, ScriptError,

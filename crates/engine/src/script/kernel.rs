@@ -3,8 +3,7 @@
 //! Its answer is the verdict, as it stands. What it cannot be asked (an input that is not there,
 //! flags that make no sense, outputs that are missing) is an error of setup and never a verdict.
 
-use super::error_text::error_text;
-use super::interpreter::{Interpreter, PreparedTx, Refusal};
+use super::interpreter::{Interpreter, PreparedTx, Refusal, error_text};
 use super::verify::{InterpreterTx, SpentOutput};
 use crate::coin::CoinBytes;
 use apus_chain::{

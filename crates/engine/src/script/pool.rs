@@ -10,18 +10,18 @@
 //! since the parts of a large one go before everything else of its batch. A batch is thus bounded
 //! by its block, and how many blocks are under way is up to the caller.
 
-mod batch;
 mod queue;
 mod work;
 
-pub use batch::{ScriptBatch, Verdict};
-pub use work::{RawBlock, RawTx};
+pub use work::{RawBlock, RawTx, ScriptFailure};
 
-use super::interpreter::{Interpreter, NoInterpreter, interpreter};
-use apus_chain::ScriptError;
+use super::interpreter;
+use super::interpreter::{Interpreter, NoInterpreter};
+use crate::coin::CoinBytes;
 use queue::ScriptQueue;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use work::{PIECE_COST, ScriptJob, ScriptTicket, ScriptTx};
 
 /// Why there is no pool.
 #[derive(Debug, thiserror::Error)]
@@ -41,34 +41,6 @@ pub enum ScriptPoolError {
         /// What the system said.
         error: std::io::Error,
     },
-}
-
-/// Why a block's scripts are not accepted: the first input that is not.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}, transaction {tx_index}, input {input}", self.reason())]
-pub struct ScriptFailure {
-    /// Which transaction, as its adder numbered it.
-    pub tx_index: usize,
-    /// Which of its inputs. The first, if the whole transaction could not be read.
-    pub input: usize,
-    /// Whether the answer is no, or there is none: then the block is neither valid nor invalid, and
-    /// the caller cannot go on.
-    pub error: ScriptError,
-    /// The words that Core has for it, where the interpreter told.
-    pub name: Option<&'static str>,
-}
-
-impl ScriptFailure {
-    /// Core's reason for refusing the block, without the name of the rule where none is known; or
-    /// why the scripts could not be run.
-    pub fn reason(&self) -> String {
-        const REASON: &str = "block-script-verify-flag-failed";
-        match (&self.error, self.name) {
-            (ScriptError::Invalid, Some(name)) => format!("{REASON} ({name})"),
-            (ScriptError::Invalid, None) => REASON.to_owned(),
-            (setup @ ScriptError::Setup(_), _) => setup.to_string(),
-        }
-    }
 }
 
 /// Threads that do nothing else. Dropping it ends them, each after the piece of work at hand; what
@@ -127,6 +99,93 @@ impl Drop for ScriptPool {
 impl std::fmt::Debug for ScriptPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ScriptPool").field("threads", &self.threads()).finish_non_exhaustive()
+    }
+}
+
+/// Holds a batch on the queue's list while the caller has it or its verdict.
+struct Listed {
+    queue: Arc<ScriptQueue>,
+    ticket: Arc<ScriptTicket>,
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.queue.strike(&self.ticket);
+    }
+}
+
+/// A batch that still grows. Its scripts run from the moment they are added. Dropping it leaves out
+/// what is not running yet.
+#[must_use = "dropping a batch cancels it"]
+pub struct ScriptBatch {
+    listed: Listed,
+    /// Small transactions that go out together.
+    group: Vec<ScriptTx>,
+    group_cost: usize,
+}
+
+impl ScriptBatch {
+    fn new(queue: Arc<ScriptQueue>, flags: u32) -> Self {
+        let ticket = queue.open(flags);
+        Self { listed: Listed { queue, ticket }, group: Vec::new(), group_cost: 0 }
+    }
+
+    /// Adds the scripts of a transaction. `tx_index` is its place in the block, which orders
+    /// failures; `spent` has the output that each input spends, in the order of the inputs. A
+    /// coinbase has no scripts to run and must not be added.
+    pub fn add(&mut self, tx_index: usize, raw_tx: RawTx, spent: Vec<CoinBytes>) {
+        if self.listed.ticket.is_moot(tx_index, 0) {
+            return;
+        }
+        let tx = ScriptTx { index: tx_index, raw: raw_tx, spent };
+        self.group_cost = self.group_cost.saturating_add(tx.cost());
+        self.group.push(tx);
+        if self.group_cost >= PIECE_COST {
+            self.send();
+        }
+    }
+
+    /// Says that this was all. The scripts go on running.
+    pub fn finish(mut self) -> Verdict {
+        if !self.group.is_empty() {
+            self.send();
+        }
+        self.listed.queue.complete(&self.listed.ticket);
+        Verdict { listed: self.listed }
+    }
+
+    fn send(&mut self) {
+        self.group_cost = 0;
+        let group = ScriptJob::Group(std::mem::take(&mut self.group));
+        self.listed.queue.add(&self.listed.ticket, group);
+    }
+}
+
+impl std::fmt::Debug for ScriptBatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ScriptBatch")
+            .field("flags", &self.listed.ticket.flags)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The answer to a batch, once it is there. Dropping it leaves out what is not running yet.
+#[must_use = "nothing is known of a batch until its verdict is waited for"]
+pub struct Verdict {
+    listed: Listed,
+}
+
+impl Verdict {
+    /// Waits until all is run, and helps meanwhile. Fails with the first input, in the order of the
+    /// block, that is not accepted.
+    pub fn wait(self) -> Result<(), ScriptFailure> {
+        self.listed.queue.help(&self.listed.ticket)
+    }
+}
+
+impl std::fmt::Debug for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Verdict").finish_non_exhaustive()
     }
 }
 

@@ -22,7 +22,7 @@
 
 namespace {
 
-// What the lists in Rust rely on: the number of each rule (`apus_chain`) and of each error (`error_text.rs`).
+// What the lists in Rust rely on: the number of each rule (`apus_chain`) and of each error (`interpreter.rs`).
 constexpr uint64_t flag(script_verify_flags flag) { return flag.as_int(); }
 static_assert(flag(SCRIPT_VERIFY_P2SH) == 1 << 0);
 static_assert(flag(SCRIPT_VERIFY_DERSIG) == 1 << 2);

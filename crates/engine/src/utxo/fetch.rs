@@ -12,7 +12,6 @@
 //! and each input is looked up once. A fetching changes nothing, and once dropped leaves nothing.
 
 mod job;
-mod pace;
 mod pool;
 
 pub use crate::connect::{Place, wanted_of};
@@ -22,8 +21,7 @@ use super::view::CoinsView;
 use crate::coin::CoinBytes;
 use apus_chain::OutPoint;
 use job::{FetchAhead, FetchJob};
-use pace::FetchPace;
-use pool::Pool;
+use pool::{FetchPace, Pool};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,7 +1,6 @@
 //! [`CoinsView`]: something that coins can be looked up in, one or many at a time.
 
-use super::store::StoreError;
-use super::store::look_ups::each_once;
+use super::store::{StoreError, each_once};
 use crate::coin::CoinBytes;
 use apus_chain::OutPoint;
 

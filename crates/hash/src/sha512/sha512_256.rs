@@ -3,11 +3,16 @@
 //!
 //! Messages are sorted by their number of blocks, a chunk at a time, before they are put into
 //! lanes. Invariant: `out[i]` belongs to `messages[i]`. Nothing is allocated.
+//!
+//! Lanes cost the same whether they are of use or not, so where fewer than `least` are, the
+//! portable kernel takes over. Which kernel does what never shows in the result.
 
-use super::groups::{Sha512Many, engine};
-use super::{INITIAL_256, Padded};
-use crate::Message;
+use super::{INITIAL_256, Padded, Portable, Sha512Lanes};
+use crate::groups::in_groups;
+use crate::lanes::column;
 use crate::sha256::{CHUNK, in_order};
+use crate::{Message, Sha256Kernel};
+use std::sync::OnceLock;
 
 /// SHA-512/256 of one message.
 pub fn hash(message: &[u8]) -> [u8; 32] {
@@ -105,5 +110,177 @@ fn many_from(
     for (ends, out) in ends.chunks(CHUNK).zip(out.chunks_mut(CHUNK)) {
         let padded = |index: usize| Padded::after(before, &ends[index]);
         in_order(padded, out, many.width(), |ends, out| many.hash(start, ends, out));
+    }
+}
+
+/// The many-functions. Inputs and outputs are equally long.
+pub(super) trait Sha512Many: Send + Sync {
+    /// The most messages that [`hash`](Self::hash) takes.
+    fn width(&self) -> usize;
+    /// SHA-512/256 of messages that are sorted by number of blocks, from `start` on.
+    fn hash(&self, start: &[u64; 8], messages: &[Padded<'_>], out: &mut [[u8; 32]]);
+    /// SHA-512/256 of 64-byte messages, of which there may be any number.
+    fn pairs(&self, pairs: &[[u8; 64]], out: &mut [[u8; 32]]);
+}
+
+/// The implementation of this process: that of the kernel that SHA-256 has, if it is right on this machine.
+pub(super) fn engine() -> &'static dyn Sha512Many {
+    static CURRENT: OnceLock<Box<dyn Sha512Many>> = OnceLock::new();
+    &**CURRENT.get_or_init(|| or_plain(of_kernel(Sha256Kernel::current())))
+}
+
+/// A kernel, or the portable one where it is wrong.
+fn or_plain(found: Box<dyn Sha512Many>) -> Box<dyn Sha512Many> {
+    let plain = portable();
+    if is_right(&*found, &*plain) { found } else { plain }
+}
+
+/// So many messages that lanes are filled, and some are left.
+const TRIED: usize = 13;
+
+/// Whether a kernel computes on this machine what the portable one does. Where all leaves had one hash, any proof would
+/// be one. Why it is asked: `kernel.rs`.
+fn is_right(many: &dyn Sha512Many, plain: &dyn Sha512Many) -> bool {
+    let bytes: [u8; 64 * TRIED] = core::array::from_fn(|i| (i * i / 5 + i * 113 + i / 256) as u8);
+    let digests = |many: &dyn Sha512Many| {
+        let (mut hashes, mut parents) = ([[0; 32]; TRIED], [[0; 32]; TRIED]);
+        // They become longer, and have one to four blocks.
+        let message = |i: usize| Message([&bytes[..2 * i], &bytes[i..20 * i], &bytes[..11 * i]]);
+        let messages: [Padded<'_>; TRIED] = core::array::from_fn(|i| Padded::new(&message(i)));
+        let width = many.width();
+        for (messages, hashes) in messages.chunks(width).zip(hashes.chunks_mut(width)) {
+            many.hash(&INITIAL_256, messages, hashes);
+        }
+        many.pairs(bytes.as_chunks().0, &mut parents);
+        (hashes, parents)
+    };
+    digests(many) == digests(plain)
+}
+
+/// The implementation of SHA-512 that goes with one of SHA-256. The SHA extensions of a processor
+/// that has them are of no use here, but it nearly always has AVX2.
+pub(super) fn of_kernel(kernel: Sha256Kernel) -> Box<dyn Sha512Many> {
+    match kernel {
+        #[cfg(target_arch = "x86_64")]
+        Sha256Kernel::Avx512 => avx512().unwrap_or_else(portable),
+        #[cfg(target_arch = "x86_64")]
+        Sha256Kernel::Avx2 | Sha256Kernel::ShaNi => avx2().unwrap_or_else(portable),
+        _ => portable(),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn avx512() -> Option<Box<dyn Sha512Many>> {
+    Some(Box::new(Sha512Groups { lanes: crate::avx512::Avx512::detect()?, least: 2 }))
+}
+
+#[cfg(target_arch = "x86_64")]
+fn avx2() -> Option<Box<dyn Sha512Many>> {
+    Some(Box::new(Sha512Groups { lanes: crate::avx2::Avx2::detect()?, least: 2 }))
+}
+
+fn portable() -> Box<dyn Sha512Many> {
+    Box::new(Sha512Groups { lanes: Portable, least: 1 })
+}
+
+/// A lane kernel, and from how many messages on it beats the portable one.
+struct Sha512Groups<const N: usize, L> {
+    lanes: L,
+    /// At least 1, at most `N`; measured by `examples/kernels.rs`.
+    least: usize,
+}
+
+impl<const N: usize, L: Sha512Lanes<N> + Send + Sync> Sha512Many for Sha512Groups<N, L> {
+    fn width(&self) -> usize {
+        N
+    }
+
+    /// A lane whose message has ended goes on with the last, longest one, unless too few are left.
+    fn hash(&self, start: &[u64; 8], messages: &[Padded<'_>], out: &mut [[u8; 32]]) {
+        let Some(last) = messages.last() else { return };
+        let mut states = start.map(|word| [word; N]);
+        let mut in_lanes = core::array::from_fn(|lane| *messages.get(lane).unwrap_or(last));
+        let (mut at, mut done) = (0, 0);
+        while messages.len() - done >= self.least {
+            let to = messages[done].blocks();
+            self.lanes.absorb(&mut states, &in_lanes, at..to);
+            at = to;
+            while done < messages.len() && messages[done].blocks() == to {
+                out[done] = super::digest(&column(&states, done));
+                in_lanes[done] = *last;
+                done += 1;
+            }
+        }
+        for lane in done..messages.len() {
+            let (message, mut state) = (&messages[lane], column(&states, lane));
+            super::absorb(&mut state, message, at..message.blocks());
+            out[lane] = super::digest(&state);
+        }
+    }
+
+    fn pairs(&self, pairs: &[[u8; 64]], out: &mut [[u8; 32]]) {
+        let (pairs, out) =
+            in_groups(pairs, out, self.least, |pairs, out| self.lanes.pairs(pairs, out));
+        for (pair, out) in pairs.iter().zip(out) {
+            *out = super::pair(pair);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forced_kernel_is_the_one_that_runs() {
+        for kernel in Sha256Kernel::available() {
+            #[cfg(target_arch = "x86_64")]
+            let has_avx2 = crate::avx2::Avx2::detect().is_some();
+            #[cfg(not(target_arch = "x86_64"))]
+            let has_avx2 = false;
+            let lanes = match kernel {
+                Sha256Kernel::Avx512 => 8,
+                Sha256Kernel::Avx2 | Sha256Kernel::ShaNi if has_avx2 => 4,
+                _ => 1,
+            };
+            assert_eq!(of_kernel(kernel).width(), lanes, "{kernel:?}");
+        }
+        assert_eq!(engine().width(), of_kernel(Sha256Kernel::current()).width());
+    }
+
+    /// Portable, but for one bit.
+    struct FaultySha512 {
+        hash: bool,
+        pairs: bool,
+    }
+
+    impl Sha512Many for FaultySha512 {
+        fn width(&self) -> usize {
+            1
+        }
+
+        fn hash(&self, start: &[u64; 8], messages: &[Padded<'_>], out: &mut [[u8; 32]]) {
+            portable().hash(start, messages, out);
+            out[0][0] ^= u8::from(self.hash);
+        }
+
+        fn pairs(&self, pairs: &[[u8; 64]], out: &mut [[u8; 32]]) {
+            portable().pairs(pairs, out);
+            out[TRIED - 1][31] ^= u8::from(self.pairs);
+        }
+    }
+
+    #[test]
+    fn one_wrong_bit_is_seen() {
+        for (hash, pairs) in [(false, false), (true, false), (false, true)] {
+            let right = is_right(&FaultySha512 { hash, pairs }, &*portable());
+            assert_eq!(right, !hash && !pairs);
+            let mut parent = [[0; 32]; TRIED];
+            or_plain(Box::new(FaultySha512 { hash, pairs })).pairs(&[[7; 64]; TRIED], &mut parent);
+            assert_eq!(parent, [crate::sha512::pair(&[7; 64]); TRIED]);
+        }
+        for kernel in Sha256Kernel::available() {
+            assert!(is_right(&*of_kernel(kernel), &*portable()), "{kernel:?}");
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! Every kernel of this machine against an independent implementation.
 
-use super::groups::{Sha512Many, of_kernel};
-use super::sha512_256::{TaggedHasher, hash, many, many_with, pair, pairs, pairs_with};
+use super::sha512_256::{
+    Sha512Many, TaggedHasher, hash, many, many_with, of_kernel, pair, pairs, pairs_with,
+};
 use crate::{Message, Sha256Kernel};
 use proptest::prelude::*;
 use sha2::{Digest, Sha512_256};

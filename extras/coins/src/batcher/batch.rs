@@ -7,7 +7,7 @@
 
 use super::queue::Cut;
 use apus_chain::OutPoint;
-use apus_engine::utxo::store::look_ups::{each_name, give_each};
+use apus_engine::utxo::store::{each_name, give_each};
 use apus_engine::utxo::{CoinBytes, StoreError};
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -3,8 +3,7 @@
 //! One lock over all of it, held for the moments in which work is put in, taken or reported. A
 //! batch that is no longer listed is one whose verdict no caller waits for.
 
-use super::ScriptFailure;
-use super::work::{ScriptJob, ScriptTicket};
+use super::work::{ScriptFailure, ScriptJob, ScriptTicket};
 use crate::script::interpreter::Interpreter;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

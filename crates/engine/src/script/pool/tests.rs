@@ -1,7 +1,7 @@
 use super::super::interpreter::{PreparedTx, Refusal};
 use super::*;
 use crate::coin::CoinBytes;
-use apus_chain::CoinRef;
+use apus_chain::{CoinRef, ScriptError};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -3,7 +3,6 @@
 //! Pieces are cut by what they are expected to cost, so that handing them over is cheap beside
 //! running them and no thread is left with a long one at the end.
 
-use super::ScriptFailure;
 use crate::coin::CoinBytes;
 use crate::script::interpreter::{Interpreter, PreparedTx, Refusal};
 use apus_chain::ScriptError;
@@ -50,6 +49,34 @@ impl RawTx {
 impl std::fmt::Debug for RawTx {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RawTx").field("range", &self.range).finish_non_exhaustive()
+    }
+}
+
+/// Why a block's scripts are not accepted: the first input that is not.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}, transaction {tx_index}, input {input}", self.reason())]
+pub struct ScriptFailure {
+    /// Which transaction, as its adder numbered it.
+    pub tx_index: usize,
+    /// Which of its inputs. The first, if the whole transaction could not be read.
+    pub input: usize,
+    /// Whether the answer is no, or there is none: then the block is neither valid nor invalid, and
+    /// the caller cannot go on.
+    pub error: ScriptError,
+    /// The words that Core has for it, where the interpreter told.
+    pub name: Option<&'static str>,
+}
+
+impl ScriptFailure {
+    /// Core's reason for refusing the block, without the name of the rule where none is known; or
+    /// why the scripts could not be run.
+    pub fn reason(&self) -> String {
+        const REASON: &str = "block-script-verify-flag-failed";
+        match (&self.error, self.name) {
+            (ScriptError::Invalid, Some(name)) => format!("{REASON} ({name})"),
+            (ScriptError::Invalid, None) => REASON.to_owned(),
+            (setup @ ScriptError::Setup(_), _) => setup.to_string(),
+        }
     }
 }
 

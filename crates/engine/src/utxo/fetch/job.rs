@@ -8,8 +8,7 @@
 //! is counted, and bounded for the threads that fetch ahead, whatever a block spends.
 
 use crate::coin::CoinBytes;
-use crate::utxo::store::look_ups::each_answered;
-use crate::utxo::store::{StoreError, panicked};
+use crate::utxo::store::{StoreError, each_answered, panicked};
 use crate::utxo::view::CoinsView;
 use apus_chain::OutPoint;
 use std::hint;

@@ -28,10 +28,9 @@ mod tree;
 
 pub use forest::DiskForest;
 
-use super::{CoinsStore, EachCoin, Flush, StoreError, UndoRecord, stored_coin};
+use super::{CoinsStore, EachCoin, Flush, StoreError, UndoRecord, each_once, stored_coin};
 use crate::coin::CoinBytes;
 use crate::connect::UndoBytes;
-use crate::utxo::store::look_ups::each_once;
 use apus_chain::{BlockHash, Height, KnownBlock, Network, OutPoint};
 use folder::{FolderForm, damaged};
 use keys::StoredTip;
