@@ -182,9 +182,7 @@ impl HeaderTree {
 mod tests {
     use super::*;
     use crate::header_tree::Accepted;
-    use crate::header_tree::tests::testing::{
-        NOW, TRUSTED, mine, mine_child, raw_headers, tree_at,
-    };
+    use crate::header_tree::tests::{NOW, TRUSTED, mine, mine_child, raw_headers, tree_at};
     use crate::params::Network;
 
     #[test]

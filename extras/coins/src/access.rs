@@ -59,10 +59,8 @@ pub fn open(
 /// It takes no lease and keeps no writer out. All coins of one look-up are of one block, and it says of
 /// which. On PostgreSQL that is a transaction. On a cluster the record is read before and after, and
 /// the look-up is made again where a flush came in between.
-#[derive(Debug)]
 pub struct CoinsReader(ReaderKind);
 
-#[derive(Debug)]
 enum ReaderKind {
     Cluster(ClusterReader),
     Postgres(Box<PostgresReader>),

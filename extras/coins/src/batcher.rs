@@ -30,15 +30,13 @@
 use apus_chain::{BlockHash, KnownBlock, MAX_SCRIPT_SIZE, OutPoint};
 use apus_engine::utxo::store::EachCoin;
 use apus_engine::utxo::{CoinBytes, CoinsStore, Flush, StoreError};
-use batch::{LookUpRequest, Portion};
-use queue::{BatchLimits, Cut, LookUpQueue};
+use queue::{BatchLimits, Cut, LookUpQueue, LookUpRequest, Portion};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use worker::Later;
 
-mod batch;
 mod queue;
 mod worker;
 

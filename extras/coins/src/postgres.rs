@@ -82,12 +82,6 @@ pub struct PostgresStore {
     writer: RandomId,
 }
 
-impl std::fmt::Debug for PostgresStore {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PostgresStore").field("place", &self.place()).finish_non_exhaustive()
-    }
-}
-
 impl PostgresStore {
     /// Opens the store at a place, for writing, or makes one where there is none.
     pub fn open(

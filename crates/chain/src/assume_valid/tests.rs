@@ -1,6 +1,6 @@
 use super::*;
 use crate::header::Header;
-use crate::header_tree::tests::testing::{NOW, mine_child};
+use crate::header_tree::tests::{NOW, mine_child};
 use crate::params::Network;
 use proptest::collection::vec;
 use proptest::prelude::*;

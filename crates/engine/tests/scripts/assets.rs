@@ -2,8 +2,8 @@
 //! of outputs, most with a failing twin. Every one runs under every set of rules for which its
 //! answer is stated.
 
-use crate::spend::{coin, pool};
 use crate::text::{all_sets, fixture, flags, unhex};
+use crate::{coin, pool};
 use apus_chain::ScriptError;
 use apus_engine::script::{
     Interpreter, PreparedTx, RawBlock, RawTx, Refusal, ScriptPool, interpreter,

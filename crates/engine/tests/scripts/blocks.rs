@@ -1,7 +1,7 @@
 //! Real blocks, with every output that they spend.
 
-use crate::spend::{coin, pool, verify};
 use crate::text::{fixture, unhex};
+use crate::{coin, pool, verify};
 use apus_chain::{
     BlockHash, BlockLayout, Network, Params, ScriptError, VERIFY_TAPROOT, VERIFY_WITNESS,
 };

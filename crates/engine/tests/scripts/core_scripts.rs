@@ -4,8 +4,8 @@
 //! fails is run if none of its rules of relay can be what refused it; then it must fail the same
 //! way.
 
-use crate::spend::{coin, verify};
 use crate::text::{ALL, CONSENSUS, all_sets, fill, flags, script, trim, unhex, vectors};
+use crate::{coin, verify};
 use apus_chain::{MAX_SCRIPT_SIZE, ScriptError};
 use apus_engine::script::{ScriptFailure, script_verifier};
 use bitcoin::key::{Secp256k1, UntweakedPublicKey};

@@ -5,8 +5,8 @@
 //! it fails under the required ones, and passes without any of them. Rules of relay cannot be
 //! asked for, so that the halves about them are left out.
 
-use crate::spend::{coin, verify};
 use crate::text::{ALL, CONSENSUS, fill, flags, script, trim, unhex, vectors};
+use crate::{coin, verify};
 use apus_chain::ScriptError;
 use apus_engine::utxo::CoinBytes;
 use bitcoin::Transaction;

@@ -1,7 +1,7 @@
 //! Long scripts, which the interpreter gets from the coins only while they are run: each input has its own, and a
 //! signature of taproot covers all of them.
 
-use crate::spend::{coin, verify};
+use crate::{coin, verify};
 use apus_chain::{VERIFY_P2SH, VERIFY_TAPROOT, VERIFY_WITNESS};
 use apus_engine::utxo::CoinBytes;
 use bitcoin::consensus::encode::serialize;

@@ -4,8 +4,7 @@
 //! A thread sleeps while nothing is due, or as many batches are under way as may be. A batch that is to be tried
 //! again waits for its time without a thread, so it holds up none that has something to do.
 
-use super::batch::{LookUpBatch, Portion};
-use super::queue::{Cause, Due};
+use super::queue::{Cause, Due, LookUpBatch, Portion};
 use super::{BatcherShared, BatcherState};
 use apus_chain::OutPoint;
 use apus_engine::utxo::store::panicked;

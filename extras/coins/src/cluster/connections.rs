@@ -40,12 +40,6 @@ pub(super) struct ClusterConnections {
     absence: Absence,
 }
 
-impl std::fmt::Debug for ClusterConnections {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ClusterConnections").field("place", &self.place).finish_non_exhaustive()
-    }
-}
-
 impl ClusterConnections {
     /// Makes the first one.
     pub(super) fn open(place: &ClusterUrl, options: &ClusterOptions) -> Result<Self, StoreError> {

@@ -145,13 +145,6 @@ pub(crate) struct PostgresReader {
     connections: PostgresConnections,
 }
 
-impl std::fmt::Debug for PostgresReader {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let place = self.connections.place();
-        f.debug_struct("PostgresReader").field("place", &place).finish_non_exhaustive()
-    }
-}
-
 impl PostgresReader {
     pub(crate) fn open(
         place: &PostgresUrl,

@@ -40,7 +40,7 @@ fn a_server_that_takes_no_writes_is_read_from_only(server: &PostgresServer) {
     server.sql("ALTER DATABASE postgres SET default_transaction_read_only = on");
     let (place, options) = (url.parse().unwrap(), How::default().postgres());
     let refused = PostgresStore::open(&place, Network::Regtest, &options);
-    let said = refused.unwrap_err().to_string();
+    let said = refused.err().unwrap().to_string();
     assert!(said.contains("does not allow writes"), "{said}");
     let place = url.parse().unwrap();
     let reader = CoinsReader::open(&place, Network::Regtest, &Access::default()).unwrap();

@@ -1,6 +1,6 @@
 //! The order of arrival changes nothing but the choice between chains of equal work.
 
-use super::testing::{NOW, mine_child, raw_headers};
+use super::{NOW, mine_child, raw_headers};
 use crate::hashes::BlockHash;
 use crate::header::Header;
 use crate::header_tree::{Accepted, HeaderStatus, HeaderTree};

@@ -1,6 +1,6 @@
 //! Real headers pass, and fail where one of their chain's rules is changed.
 
-use super::testing::{NOW, TRUSTED, raw_headers, tree_at};
+use super::{NOW, TRUSTED, raw_headers, tree_at};
 use crate::header::{Header, Height};
 use crate::header_tree::{Accepted, HeaderStatus, HeaderTree};
 use crate::params::{Network, Params};

@@ -1,6 +1,6 @@
 //! Each rule, on chains mined for it: what it refuses, and what lies just on the other side.
 
-use super::testing::{NOW, child, mine, mine_child};
+use super::{NOW, child, mine, mine_child};
 use crate::hashes::BlockHash;
 use crate::header::Header;
 use crate::header_chain::HeaderChain;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::header_tree::HeaderTree;
-use crate::header_tree::tests::testing::{NOW, mine_child};
+use crate::header_tree::tests::{NOW, mine_child};
 use crate::params::{Network, Params};
 use crate::tests::{bare_tx, input, with_tx};
 use bitcoin::transaction::Version;
