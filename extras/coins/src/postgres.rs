@@ -102,10 +102,6 @@ impl PostgresStore {
         let (lease, record) = (Mutex::new(lease), KnownRecord::new(connections.place(), record));
         Ok(Self { connections, lease, record, writer })
     }
-
-    fn place(&self) -> &str {
-        self.connections.place()
-    }
 }
 
 impl CoinsStore for PostgresStore {
