@@ -2,12 +2,10 @@
 //!
 //! The JSON form is a contract (`docs/formats/report.md`): plots, benchmarks and tests read it.
 
-mod failed;
 mod parts;
 
 pub(crate) use apus_sync::numbers::grouped;
-pub(crate) use failed::{FailedReport, Reached, is_failed_report, leave_failed, write_report};
-pub(crate) use parts::WrittenFile;
+pub(crate) use parts::{FailedReport, WrittenFile, is_failed_report, leave_failed, write_report};
 
 use crate::machine::{Machine, Program, cpu_seconds, rss_peak_bytes};
 use crate::print::hex;
@@ -307,19 +305,30 @@ pub(crate) struct CourseSample {
     pub(crate) bytes: u64,
 }
 
-/// What only the caller that ran it knows.
+/// What happened in a run, whether it goes on, is done or failed.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RunHistory {
+    pub(crate) wall_seconds: f64,
+    /// Segments that earlier starts had finished.
+    pub(crate) segments_resumed: usize,
+    /// Phases that ended.
+    pub(crate) phases: Vec<PhaseReport>,
+    pub(crate) series: Vec<CourseSample>,
+    pub(crate) warnings: Vec<String>,
+    /// Those of them that people read once more at the end.
+    pub(crate) lasting: Vec<String>,
+    /// Where other machines take part, what was last heard of them.
+    pub(crate) workers: Option<Workers>,
+    /// The phase that had begun and not ended, of a run that failed.
+    pub(crate) phase: Option<&'static str>,
+}
+
+/// What else the caller that ran it knows.
 pub(crate) struct Circumstances {
     pub(crate) network: Network,
     pub(crate) threads: usize,
     pub(crate) dbcache_mib: u64,
-    pub(crate) wall_seconds: f64,
-    pub(crate) segments_resumed: usize,
-    pub(crate) phases: Vec<PhaseReport>,
-    pub(crate) series: Vec<CourseSample>,
-    pub(crate) warnings: Vec<String>,
-    pub(crate) lasting: Vec<String>,
     pub(crate) peers: Option<PeersReport>,
-    pub(crate) workers: Option<Workers>,
     pub(crate) files: Vec<WrittenFile>,
 }
 
@@ -329,7 +338,7 @@ pub(crate) fn display_hash(bytes: &[u8; 32]) -> String {
 }
 
 impl RunReport {
-    pub(crate) fn new(outcome: &Outcome, around: Circumstances) -> Self {
+    pub(crate) fn new(outcome: &Outcome, history: RunHistory, around: Circumstances) -> Self {
         let Outcome { chain, validation, counts, set, written } = outcome;
         let Validation { hints, scripts, .. } = validation;
         let verified = VerifiedRules::of(outcome);
@@ -377,20 +386,20 @@ impl RunReport {
                 sha256: hex(&info.sha256),
             }),
             peers: around.peers,
-            cluster: (around.workers.as_ref())
-                .map(|workers| Cluster::of(workers, around.wall_seconds, &around.phases)),
+            cluster: (history.workers.as_ref())
+                .map(|workers| Cluster::of(workers, history.wall_seconds, &history.phases)),
             files: around.files,
             folders: written.folders.iter().map(FolderReport::of).collect(),
-            wall_seconds: around.wall_seconds,
+            wall_seconds: history.wall_seconds,
             cpu_seconds: cpu_seconds(),
             rss_peak_bytes: rss_peak_bytes(),
             threads: around.threads,
             dbcache_mib: around.dbcache_mib,
-            segments_resumed: around.segments_resumed,
-            phases: around.phases,
-            series: around.series,
-            warnings: around.warnings,
-            lasting: around.lasting,
+            segments_resumed: history.segments_resumed,
+            phases: history.phases,
+            series: history.series,
+            warnings: history.warnings,
+            lasting: history.lasting,
             program: Program::this(),
             machine: Machine::here(),
         }
@@ -429,7 +438,7 @@ impl RunReport {
 
 /// Whether a file is the report of a run that succeeded, whatever run's.
 pub(crate) fn is_report(path: &Path) -> bool {
-    let json = failed::json(path).unwrap_or_default();
+    let json = parts::json(path).unwrap_or_default();
     ["version", "stop_hash", "verified"].iter().all(|field| json.get(field).is_some())
 }
 
