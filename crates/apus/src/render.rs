@@ -8,13 +8,13 @@ pub(crate) use bar::{Canvas, ProgressBar};
 pub(crate) use watch::Watch;
 
 use crate::allocator;
-use crate::course::{takes_blocks, takes_of_peers};
+use crate::course::{keep_every_other, takes_blocks, takes_of_peers};
 use crate::machine;
 use crate::machine::{cpu_seconds, rss_bytes};
 use crate::peers;
 use crate::print::{self, aside};
 use crate::report::{CourseSample, PhaseReport, RunHistory, bytes, grouped};
-use crate::watched::{Note, ResourcesTaken, Shared, Stall, Watched, lock};
+use crate::watched::{Note, ResourcesTaken, Shared, Stall, Watched, lock, worker_json};
 use apus_chain::{BlockHash, Height};
 use apus_sync::peers::Peers;
 use apus_sync::peers::network::NetworkStatus;
@@ -387,7 +387,7 @@ impl<'a> Renderer<'a> {
                 );
                 let rate = step.rate();
                 self.json(serde_json::json!({
-                    "peers": watched.peers.as_ref().map(peers_json),
+                    "peers": watched.peers.as_ref().map(all_peers),
                     "event": "progress", "phase": phase.name(),
                     "fraction": step.fraction(), "left_seconds": step.left_seconds(),
                     "run_fraction": watched.course.fraction(),
@@ -431,13 +431,7 @@ impl<'a> Renderer<'a> {
                 false => workers.all.iter().for_each(|it| self.say(state, &worker_line(it))),
             }
         }
-        let all = workers.all.iter().map(|worker| {
-            serde_json::json!({
-                "name": worker.name, "segments": worker.segments, "blocks": worker.blocks,
-                "bytes": worker.bytes, "busy_seconds": worker.busy.as_secs_f64(),
-                "seen_seconds": worker.seen.map(|seen| seen.as_secs_f64()), "doing": worker.doing
-            })
-        });
+        let all = workers.all.iter().map(worker_json);
         self.json(serde_json::json!({
             "event": "workers", "workers": all.collect::<Vec<_>>(),
             "handling_seconds": workers.handling.as_secs_f64()
@@ -477,7 +471,7 @@ impl<'a> Renderer<'a> {
         }
         self.json(serde_json::json!({
             "event": "waiting", "height": height, "tip": tip.to_string(),
-            "peers": peers_json(&status)
+            "peers": all_peers(&status)
         }));
     }
 
@@ -494,11 +488,7 @@ impl<'a> Renderer<'a> {
             bytes: progress.bytes,
         });
         if state.history.series.len() > SAMPLES_MAX {
-            let mut keep = false;
-            state.history.series.retain(|_| {
-                keep = !keep;
-                keep
-            });
+            keep_every_other(&mut state.history.series);
             state.sample_interval *= 2;
         }
     }
@@ -587,13 +577,6 @@ impl Observer for Renderer<'_> {
     }
 }
 
-fn peers_json(status: &NetworkStatus) -> serde_json::Value {
-    let peers = status.peers.iter().map(|peer| {
-        serde_json::json!({
-            "address": peer.address, "user_agent": peer.user_agent, "inbound": peer.inbound,
-            "encrypted": peer.encrypted, "rate": peer.rate, "bytes": peer.bytes,
-            "in_flight": peer.in_flight, "stalled": peer.stalled
-        })
-    });
-    peers.collect()
+fn all_peers(status: &NetworkStatus) -> serde_json::Value {
+    status.peers.iter().map(peers::json).collect()
 }

@@ -3,6 +3,7 @@
 //! A run has at least one point, its times never decrease, and it has no more points than
 //! [`POINTS_MAX`]: a picture shows no more, and logs have any number.
 
+use crate::course::keep_every_other;
 use crate::failure::Failure;
 use apus_sync::numbers::group_digits;
 use clap::ValueEnum;
@@ -209,11 +210,7 @@ impl Thinner {
         self.since_kept = 0;
         // One place is for the last of all.
         if self.kept.len() == POINTS_MAX - 1 {
-            let mut index = 0;
-            self.kept.retain(|_| {
-                index += 1;
-                index % 2 == 1
-            });
+            keep_every_other(&mut self.kept);
             self.stride *= 2;
         }
     }
