@@ -5,20 +5,21 @@ use crate::args::{
     ChallengeArg, HintsArgs, NodeArgs, PlanArgs, ProgressArg, ReindexArgs, SnapshotArgs,
     SnapshotCommand, SyncArgs, UtreexoArgs, UtreexoCommand, VerifyArgs,
 };
-use crate::chain::{self, CHAIN, datadir_of};
 #[cfg(feature = "cluster")]
 use crate::cluster::{ClusterArgs, ClusterCommand};
 #[cfg(feature = "remote-coins")]
 use crate::coins::CoinsCommandArgs;
-use crate::conf;
 use crate::failure::Failure;
-use crate::machine;
+use crate::node::{NodeConf, may_have_blocks};
 use crate::plot::PlotArgs;
-use crate::print;
 use crate::submit::SubmitArgs;
+use crate::{conf, machine, print};
+use apus_chain::{Network, Params};
+use apus_datadir::{chain_folder, network_of};
 use apus_storage::publish_file;
 use apus_sync::draft_of;
-use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use clap_mangen::Man;
 use console::Term;
@@ -134,8 +135,8 @@ impl Cli {
             None => LineError::Line(error),
         };
         let mut matches = command.try_get_matches_from(&said.words).map_err(of_line)?;
-        let signet = chain::know_signet(&matches).map_err(LineError::File)?;
-        let told = chain::of_line(&matches);
+        let signet = know_signet(&matches).map_err(LineError::File)?;
+        let told = chain_of_line(&matches);
         if told.is_some() || signet.is_some() {
             let mut command = Self::whole_command();
             if let Some(told) = told {
@@ -143,10 +144,10 @@ impl Cli {
             }
             matches = command.try_get_matches_from(&said.words).map_err(of_line)?;
         }
-        chain::expect_signet(&matches, signet).map_err(LineError::File)?;
+        expect_signet(&matches, signet).map_err(LineError::File)?;
         let mut cli = Self::from_arg_matches(&matches).map_err(of_line)?;
         let renamed = cli.command.understand().map_err(LineError::File)?;
-        let progress = chain::innermost(&matches).try_get_one::<ProgressArg>("progress");
+        let progress = innermost(&matches).try_get_one::<ProgressArg>("progress");
         let speaks_json = matches!(progress, Ok(Some(ProgressArg::Json)));
         for text in renamed {
             match speaks_json {
@@ -315,5 +316,164 @@ pub(crate) fn manual(folder: &Path) -> Result<(), Failure> {
     ))
 }
 
+// ---- which chain a line is about ----
+
+/// The option's name in the command's description.
+const CHAIN: &str = "chain";
+
+/// The option's name of the challenge of a signet.
+const CHALLENGE: &str = "signetchallenge";
+
+/// The part of a line that is about its command.
+fn innermost(matches: &ArgMatches) -> &ArgMatches {
+    let mut command = matches;
+    while let Some((_, inner)) = command.subcommand() {
+        command = inner;
+    }
+    command
+}
+
+/// The folder that an option names, where the command has it.
+fn folder<'a>(command: &'a ArgMatches, name: &str) -> Option<&'a PathBuf> {
+    command.try_get_one::<PathBuf>(name).ok().flatten()
+}
+
+/// Makes the signet known whose challenge the line has, or the configuration of the node that it names.
+fn know_signet(matches: &ArgMatches) -> Result<Option<Network>, Failure> {
+    let command = innermost(matches);
+    let given = command.try_get_one::<ChallengeArg>(CHALLENGE).ok().flatten();
+    let challenge = match (given, folder(command, "datadir")) {
+        (Some(given), _) => Some(given.clone()),
+        (None, Some(datadir)) => challenge_of(datadir)?,
+        (None, None) => None,
+    };
+    let known = challenge.map(|challenge| Params::know_signet(&challenge.0));
+    known.transpose().map_err(Failure::usage)
+}
+
+/// The challenge that the configuration of a node has; a chain's own folder in a data directory leads to it.
+fn challenge_of(datadir: &Path) -> Result<Option<ChallengeArg>, Failure> {
+    let datadir = datadir_of(datadir.to_owned(), Network::Signet);
+    let Some(digits) = NodeConf::read(&datadir)?.signet_challenge()? else { return Ok(None) };
+    let wrong = |what| {
+        let said = format!("{CHALLENGE}={digits}, which the node's configuration says: {what}");
+        Failure::io(&datadir, said)
+    };
+    digits.parse().map(Some).map_err(wrong)
+}
+
+/// A challenge on the line is of use on its signet alone.
+fn expect_signet(matches: &ArgMatches, signet: Option<Network>) -> Result<(), Failure> {
+    let command = innermost(matches);
+    let chain = command.try_get_one::<Network>(CHAIN).ok().flatten();
+    match (command.try_contains_id(CHALLENGE).unwrap_or_default(), chain) {
+        (true, Some(chain)) if Some(*chain) != signet => Err(Failure::usage(format!(
+            "--{CHALLENGE} is for --chain signet, and this is about the chain {chain}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The chain that the line's blocks are of, where it names blocks and no chain.
+fn chain_of_line(matches: &ArgMatches) -> Option<Network> {
+    let command = innermost(matches);
+    let has_chain = command.try_contains_id(CHAIN).is_ok();
+    if !has_chain || command.value_source(CHAIN) != Some(ValueSource::DefaultValue) {
+        return None;
+    }
+    match (folder(command, "blocksdir"), folder(command, "datadir")) {
+        (_, Some(datadir)) => of_datadir(datadir),
+        (Some(blocksdir), None) => network_of(blocksdir).ok()?,
+        (None, None) => None,
+    }
+}
+
+/// The chain of a node's data directory, or of a chain's own folder in it: as its configuration says, if there
+/// are blocks of that chain. Otherwise, where it has blocks of several chains, that of the main one or none.
+fn of_datadir(datadir: &Path) -> Option<Network> {
+    let conf = NodeConf::read(datadir).unwrap_or_default();
+    let has = |datadir: &Path, chain| may_have_blocks(datadir, chain);
+    let other = conf.datadir();
+    if let Some(said) = conf.chain()
+        && (has(datadir, said) || other.as_deref().is_some_and(|other| has(other, said)))
+    {
+        return Some(said);
+    }
+    let any = Network::ALL.into_iter().any(|chain| has(datadir, chain));
+    let datadir = other.as_deref().filter(|_| !any).unwrap_or(datadir);
+    let blocks = datadir.join("blocks");
+    if blocks.is_dir() {
+        // Without block files it is the place of an index alone, and the folder's name tells.
+        let named = || Network::ALL.into_iter().find(|chain| is_folder_of(datadir, *chain));
+        return network_of(&blocks).unwrap_or_else(|_| named());
+    }
+    let mut chains = Network::ALL.into_iter().filter(|chain| has(datadir, *chain));
+    chains.next().filter(|_| chains.next().is_none())
+}
+
+/// Whether a folder has the name of a chain's own in a data directory.
+fn is_folder_of(folder: &Path, chain: Network) -> bool {
+    chain.data_folder().is_some_and(|name| folder.ends_with(name))
+}
+
+/// The data directory that is meant where a chain's own folder in it is named, as `node/regtest`.
+fn datadir_of(named: PathBuf, chain: Network) -> PathBuf {
+    if chain_folder(&named, chain).join("blocks").is_dir() || !named.join("blocks").is_dir() {
+        return named;
+    }
+    let Ok(whole) = std::path::absolute(&named) else { return named };
+    match (chain.data_folder(), whole.parent()) {
+        (Some(folder), Some(around)) if whole.ends_with(folder) => match named.parent() {
+            // As the user wrote it, where that says it.
+            Some(short) if !short.as_os_str().is_empty() && named.ends_with(folder) => short.into(),
+            _ => around.to_owned(),
+        },
+        _ => named,
+    }
+}
+
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod chain_tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_chains_own_folder_leads_to_the_data_directory() {
+        let desk = tempfile::tempdir().unwrap();
+        let path = |name: &str| desk.path().join(name);
+        fs::create_dir_all(path("node/regtest/blocks")).unwrap();
+        fs::create_dir_all(path("copy/blocks")).unwrap();
+        let of = |name: &str, chain| datadir_of(path(name), chain);
+        assert_eq!(of("node/regtest", Network::Regtest), path("node"));
+        assert_eq!(of("node/regtest/", Network::Regtest), path("node"));
+        assert_eq!(of("node", Network::Regtest), path("node"));
+        for chain in [Network::Main, Network::Signet] {
+            assert_eq!(of("node/regtest", chain), path("node/regtest"));
+        }
+        assert_eq!(of("copy", Network::Regtest), path("copy"));
+        assert_eq!(of("nowhere", Network::Main), path("nowhere"));
+    }
+
+    #[test]
+    fn a_data_directory_is_of_the_chain_that_it_has_blocks_of() {
+        let desk = tempfile::tempdir().unwrap();
+        let path = |name: &str| desk.path().join(name);
+        let file = |folder: &str, chain: Network| {
+            fs::create_dir_all(path(folder)).unwrap();
+            let record = [&chain.magic()[..], &[0; 100]].concat();
+            fs::write(path(folder).join("blk00000.dat"), record).unwrap();
+        };
+        assert_eq!(of_datadir(desk.path()), None);
+        file("regtest/blocks", Network::Regtest);
+        for folder in ["", "regtest"] {
+            assert_eq!(of_datadir(&path(folder)), Some(Network::Regtest), "{folder}");
+        }
+        file("signet/blocks", Network::Signet);
+        assert_eq!(of_datadir(desk.path()), None, "either could be meant");
+        file("blocks", Network::Main);
+        assert_eq!(of_datadir(desk.path()), Some(Network::Main));
+    }
+}

@@ -1,19 +1,16 @@
 //! `apus cluster`: serve, work, status, and the settings of the queue.
 
 mod args;
-mod key;
-mod own;
 
 pub(crate) use args::{ClusterArgs, ClusterCommand};
 
-use crate::allocator;
 use crate::args::ProofsArg;
 use crate::failure::{Failure, IO};
 use crate::machine::{now, threads, watch_signals};
 use crate::peers::{BridgePeersOptions, USER_AGENT};
-use crate::print;
 use crate::report::{bytes, grouped};
 use crate::sync::{command_on, named};
+use crate::{allocator, print};
 use apus_chain::{Network, Params};
 use apus_cluster::{ClusterKey, Coordinator, LinkError, LinkOptions, Overview, RunSeen, Worker};
 use apus_jobs::{
@@ -22,9 +19,10 @@ use apus_jobs::{
 use apus_p2p::addresses::{NodeAddress, parse_address};
 use apus_p2p::network::NetworkOptions;
 use apus_p2p::transport::TransportChoice;
-use apus_sync::{Event, GivenBlocks, Observer, ProofsInput, SyncError};
-use args::{KeyArgs, LinkArgs, ObjectsArgs, ServeArgs, StatusArgs, WorkArgs, WorkPeersArgs};
-use key::{NoKey, key};
+use apus_sync::{GivenBlocks, ProofsInput, SyncError};
+use args::{
+    KeyArgs, LinkArgs, NoKey, ObjectsArgs, ServeArgs, StatusArgs, WorkArgs, WorkPeersArgs, key,
+};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -127,7 +125,7 @@ fn serve(args: &ServeArgs) -> Result<(), Failure> {
     if let Some(address) = args.give_blocks {
         coordinator = coordinator.with_given(given_blocks(args, address));
     }
-    own::beside(args, &options, &coordinator, || {
+    beside(args, &options, &coordinator, || {
         command_on(&args.sync, Some(&SharedQueue { queue: &coordinator }))
     })
 }
@@ -170,17 +168,6 @@ struct Means<'a> {
     /// For what is joined, where that is not too little for so many threads.
     memory_bytes: u64,
     threads: usize,
-}
-
-/// Tells what a machine that does segments has to be told of.
-struct Aside;
-
-impl Observer for Aside {
-    fn event(&self, event: Event) {
-        if let Event::Warning(warning) = event {
-            print::aside(format_args!("warning: {warning}"));
-        }
-    }
 }
 
 /// Where a machine has blocks from.
@@ -300,7 +287,7 @@ fn take_part(
         memory_bytes: means.memory_bytes.max(means.threads as u64 * THREAD_BYTES_MIN),
         threads: means.threads,
         now: now(),
-        observer: &Aside,
+        observer: &print::Warnings,
         interrupt,
     };
     let worked = work(&request, &joined);
@@ -415,6 +402,68 @@ fn status(args: &StatusArgs) -> Result<(), Failure> {
         }
         if run.workers.is_empty() {
             print::result("  no machine gives a sign of life")?;
+        }
+    }
+    Ok(())
+}
+
+/// Does a run, and its jobs beside it if that is wanted.
+pub(super) fn beside(
+    args: &ServeArgs,
+    options: &LinkOptions,
+    coordinator: &Coordinator,
+    run: impl FnOnce() -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let Some(blocksdir) = args.sync.blocksdir.as_deref().filter(|_| args.work > 0) else {
+        return run();
+    };
+    // Before there are threads.
+    watch_signals()?;
+    let worker = Worker::connect(options, None)?;
+    let scratch = args.scratch.as_deref();
+    let blocks = WorkerBlocks::Folder(blocksdir);
+    let (proofs, bridges) = (args.sync.proofs.as_slice(), (&args.sync.peers).into());
+    let memory_bytes = (args.sync.run.dbcache << 20) / 2;
+    let threads = args.work.into();
+    let means = Means { blocks, proofs, bridges, scratch, memory_bytes, threads };
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            if let Err(failure) = work_beside(&worker, coordinator, &means, &over) {
+                print::aside(format_args!(
+                    "warning: no more jobs are done here, and other machines go on: {}",
+                    failure.message
+                ));
+            }
+        });
+        let ended = run();
+        // Its jobs go back where the run is not through.
+        over.store(true, Ordering::Relaxed);
+        ended
+    })
+}
+
+/// Takes part in whatever run is open, until all is over.
+fn work_beside(
+    worker: &Worker,
+    coordinator: &Coordinator,
+    means: &Means<'_>,
+    over: &AtomicBool,
+) -> Result<(), Failure> {
+    while !over.load(Ordering::Relaxed) {
+        let open = coordinator.opened();
+        let seen = match worker.runs() {
+            Ok(runs) => runs.into_iter().find(|seen| Some(seen.run) == open),
+            // The coordinator says so, and decides how long that may be.
+            Err(QueueError::Away(_)) => None,
+            Err(error) => return Err(apus_sync::SyncError::from(error).into()),
+        };
+        match seen {
+            Some(seen) => match take_part(worker, &seen, means, over) {
+                Err(_) if over.load(Ordering::Relaxed) => return Ok(()),
+                other => drop(other?),
+            },
+            None => worker.wait_for_run(LOOK_INTERVAL),
         }
     }
     Ok(())

@@ -2,8 +2,6 @@
 
 #[cfg(feature = "remote-coins")]
 mod copy;
-#[cfg(feature = "remote-coins")]
-mod source;
 
 #[cfg(feature = "remote-coins")]
 pub(crate) use servers::{CoinsArgs, CoinsCommandArgs, command};

@@ -461,6 +461,15 @@ pub(crate) fn takes_blocks(phase: Phase) -> bool {
     matches!(phase, Phase::Blocks | Phase::Connect | Phase::Spends | Phase::Survey)
 }
 
+/// Of the points of a course that are too many, the first, the third and so on.
+pub(crate) fn keep_every_other<T>(points: &mut Vec<T>) {
+    let mut keep = false;
+    points.retain(|_| {
+        keep = !keep;
+        keep
+    });
+}
+
 /// Seconds as people say them.
 pub(crate) fn duration(seconds: f64) -> String {
     let seconds = seconds.round() as u64;

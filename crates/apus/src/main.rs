@@ -6,7 +6,6 @@
 
 mod allocator;
 mod args;
-mod chain;
 mod cli;
 #[cfg(feature = "cluster")]
 mod cluster;
@@ -19,11 +18,9 @@ mod files;
 mod hints;
 mod machine;
 mod node;
-mod options;
 #[cfg(feature = "web")]
 mod page;
 mod peers;
-mod places;
 mod plan;
 mod plot;
 mod print;

@@ -11,8 +11,9 @@ use crate::course::{PhaseStep, StepRate, StepState};
 use crate::failure::{Failure, INTERRUPTED, IO};
 use crate::machine;
 use crate::machine::{Machine, cpu_seconds, rss_bytes, rss_peak_bytes};
+use crate::peers;
 use crate::print;
-use crate::watched::{RunEnd, Shared, Stall, Watched, lock};
+use crate::watched::{RunEnd, Shared, Stall, Watched, lock, worker_json};
 use apus_web::{Board, PageServer, ServerOptions, Token, WebError};
 use serde_json::{Value, json};
 use std::fmt::{Display, Write};
@@ -141,6 +142,8 @@ fn state(watched: &Watched, machine: &Machine) -> Value {
             "cells": map.cells(), "done": map.done(), "begun": map.begun(), "of": map.count()
         })
     });
+    let workers = watched.workers.as_ref();
+    let workers = workers.map(|it| it.all.iter().map(worker_json).collect::<Vec<_>>());
     json!({
         "version": machine::version(), "platform": machine.platform, "sha256": machine.sha256,
         "command": watched.about.command, "chain": watched.about.chain,
@@ -159,7 +162,8 @@ fn state(watched: &Watched, machine: &Machine) -> Value {
         "phases": watched.course.steps().iter().map(phase).collect::<Vec<_>>(),
         "history": history(watched),
         "segments": segments,
-        "peers": peers(watched), "workers": workers(watched),
+        "peers": peers(watched),
+        "workers": workers,
         "events": watched.notes.iter().map(|note| {
             json!({"time": note.time, "kind": note.kind, "text": note.text})
         }).collect::<Vec<_>>(),
@@ -199,25 +203,11 @@ fn peers(watched: &Watched) -> Option<Vec<Value>> {
     let mut peers: Vec<_> = status.peers.iter().collect();
     peers.sort_by(|a, b| b.rate.cmp(&a.rate).then_with(|| a.address.cmp(&b.address)));
     let peers = peers.into_iter().map(|peer| {
-        json!({
-            "address": peer.address, "user_agent": peer.user_agent, "inbound": peer.inbound,
-            "encrypted": peer.encrypted, "rate": peer.rate,
-            "share": (peer.rate as f64 / total).min(1.0), "bytes": peer.bytes,
-            "in_flight": peer.in_flight, "stalled": peer.stalled
-        })
+        let mut of = peers::json(peer);
+        of["share"] = (peer.rate as f64 / total).min(1.0).into();
+        of
     });
     Some(peers.collect())
-}
-
-fn workers(watched: &Watched) -> Option<Vec<Value>> {
-    let all = &watched.workers.as_ref()?.all;
-    let all = all.iter().map(|worker| {
-        json!({
-            "name": worker.name, "segments": worker.segments, "bytes": worker.bytes,
-            "doing": worker.doing
-        })
-    });
-    Some(all.collect())
 }
 
 /// Text that grows, a metric after the other.

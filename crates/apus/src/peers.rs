@@ -11,6 +11,7 @@ use apus_p2p::transport::TransportChoice;
 use apus_storage::Storage;
 use apus_sync::peers::{KeptFolder, Peers};
 use apus_sync::{BridgePeers, MemoryParts};
+use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -120,6 +121,15 @@ pub(crate) fn report(status: &NetworkStatus) -> report::PeersReport {
         dropped_peers: totals.dropped,
         connected: status.peers.iter().map(peer).collect(),
     }
+}
+
+/// A peer, for programs.
+pub(crate) fn json(peer: &PeerStatus) -> Value {
+    json!({
+        "address": peer.address, "user_agent": peer.user_agent, "inbound": peer.inbound,
+        "encrypted": peer.encrypted, "rate": peer.rate, "bytes": peer.bytes,
+        "in_flight": peer.in_flight, "stalled": peer.stalled
+    })
 }
 
 /// A few words about which peers are there, how much they give, and what holds the run up.

@@ -7,21 +7,22 @@
 mod needs;
 mod sample;
 
-pub(crate) use needs::{BlocksSize, Needs, PlanWay, SetSize, tell_little_room};
+pub(crate) use needs::{Needs, PlanWay, SetSize, tell_little_room};
+pub(crate) use sample::BlocksSize;
 
 use crate::args::{EngineArg, PlanArgs, SinkArg};
+use crate::args::{expect_engine_takes, expect_undo_data, verifier};
 use crate::course::duration;
 use crate::failure::{Failure, IO};
 use crate::files::expect_hints;
+use crate::files::{bytes_in, look_at, look_whether_it_moves};
 use crate::machine::{available_bytes, clock, threads, watch_signals};
 use crate::node::{NodeFolders, expect_first_blocks, expect_folders};
-use crate::options::{expect_engine_takes, expect_undo_data, verifier};
-use crate::places::{bytes_in, look_at, look_whether_it_moves};
 use crate::print;
 use crate::report::{bytes, grouped};
 use apus_chain::{Network, Params};
 use apus_datadir::{BlockFiles, BlocksFolder};
-use apus_sync::{BlocksDir, ChainGap, Event, Observer, SourceError, SyncError, UseIndex};
+use apus_sync::{BlocksDir, ChainGap, SourceError, SyncError, UseIndex};
 use needs::DiskNeeds;
 use sample::{BlocksSample, Takes, WHOLE_BYTES, WayTime};
 use std::fs;
@@ -67,7 +68,7 @@ fn look(
         return BlocksSample::take(files, params, verifier.as_deref(), interrupt);
     }
     let use_index = UseIndex::IfPresent;
-    let dir = BlocksDir::open(blocksdir, params, now, use_index, &Warnings, interrupt);
+    let dir = BlocksDir::open(blocksdir, params, now, use_index, &print::Warnings, interrupt);
     BlocksSample::of_all(
         files,
         &dir.map_err(SyncError::from)?,
@@ -75,17 +76,6 @@ fn look(
         verifier.as_deref(),
         interrupt,
     )
-}
-
-/// Tells of warnings, and of nothing else.
-struct Warnings;
-
-impl Observer for Warnings {
-    fn event(&self, event: Event) {
-        if let Event::Warning(warning) = event {
-            print::aside(format_args!("warning: {warning}"));
-        }
-    }
 }
 
 /// What the options ask for, where a plan knows it.

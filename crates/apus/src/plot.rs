@@ -13,14 +13,12 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 mod chart;
-mod compare;
 mod read;
 mod run;
 
 use chart::{RunsChart, TimeScale};
-use compare::Comparison;
 use read::{ReadOptions, Since, labels, read};
-use run::{PlotMeasure, PlottedRun, csv, total};
+use run::{Comparison, PlotMeasure, PlottedRun, csv, total};
 
 /// More lines than this cannot be told apart.
 const RUNS_MAX: usize = 21;

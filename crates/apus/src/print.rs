@@ -1,6 +1,7 @@
 //! Standard output and standard error, which may be closed, full, or a pipe that is not read.
 
 use crate::failure::Failure;
+use apus_sync::{Event, Observer};
 use console::Term;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -140,6 +141,17 @@ pub(crate) fn aside(line: impl Display) {
         line = hanging(&line, width, ASIDE_INDENT);
     }
     let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+/// Tells of warnings on the way, and of nothing else.
+pub(crate) struct Warnings;
+
+impl Observer for Warnings {
+    fn event(&self, event: Event) {
+        if let Event::Warning(warning) = event {
+            aside(format_args!("warning: {warning}"));
+        }
+    }
 }
 
 #[cfg(test)]

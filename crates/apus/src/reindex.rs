@@ -13,8 +13,7 @@ use apus_chain::{BlockHash, Params};
 use apus_datadir::chainstate::SNAPSHOT_CHAINSTATE;
 use apus_datadir::{BlocksFolder, DATADIR_LOCK, DatadirLock, LockError, read_index_flags};
 use apus_sync::{
-    DatadirBlocks, Finding, FindingKind, Silent, SourceError, Stop, SyncError, UseIndex, Verify,
-    look_at_index,
+    Finding, FindingKind, Silent, SourceError, SyncError, UseIndex, Verify, look_at_index,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,27 +38,16 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
     } else {
         target
     };
+    let use_index = UseIndex::Connected { older: args.replace_with_older };
+    let source = JobSource::Files { blocksdir: blocks.clone(), use_index };
     let report = run(&RunJob {
-        chain: args.node.chain,
-        source: JobSource::Files {
-            blocksdir: blocks.clone(),
-            use_index: UseIndex::Connected { older: args.replace_with_older },
-        },
         hints: args.hints.as_ref(),
-        proofs: None,
-        engine: None,
         hints_order: args.hints_order,
         aggregate: args.proof.aggregate,
-        run: &args.run,
         connect: Some(&args.connect),
-        coins: None,
         outputs: &[SinkArg::Chainstate(target)],
         replace: args.replace || args.replace_with_older,
-        muhash: false,
-        kept: DatadirBlocks::All,
-        stop: Stop::AtTip,
-        bridge: None,
-        machines: None,
+        ..RunJob::new(args.node.chain, source, &args.run)
     })?;
     let start = node.start_command();
     let next = match shunned {

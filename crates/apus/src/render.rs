@@ -8,13 +8,13 @@ pub(crate) use bar::{Canvas, ProgressBar};
 pub(crate) use watch::Watch;
 
 use crate::allocator;
-use crate::course::{takes_blocks, takes_of_peers};
+use crate::course::{keep_every_other, takes_blocks, takes_of_peers};
 use crate::machine;
 use crate::machine::{cpu_seconds, rss_bytes};
 use crate::peers;
 use crate::print::{self, aside};
-use crate::report::{CourseSample, PhaseReport, Reached, bytes, grouped};
-use crate::watched::{Note, ResourcesTaken, Shared, Stall, Watched, lock};
+use crate::report::{CourseSample, PhaseReport, RunHistory, bytes, grouped};
+use crate::watched::{Note, ResourcesTaken, Shared, Stall, Watched, lock, worker_json};
 use apus_chain::{BlockHash, Height};
 use apus_sync::peers::Peers;
 use apus_sync::peers::network::NetworkStatus;
@@ -65,8 +65,7 @@ struct RendererState {
     bar: Option<ProgressBar>,
     log: Option<RunLog>,
     phase: Option<RunningPhase>,
-    phases: Vec<PhaseReport>,
-    series: Vec<CourseSample>,
+    history: RunHistory,
     sample_interval: Duration,
     last_sample: Option<Instant>,
     last_line: Instant,
@@ -76,12 +75,6 @@ struct RendererState {
     stalled: bool,
     /// The tip that it was said to wait at, and with how many peers.
     waiting: Option<(Height, usize)>,
-    warnings: Vec<String>,
-    /// Those that are told once more at the end.
-    lasting: Vec<String>,
-    segments_resumed: usize,
-    /// Where other machines take part, as they were told of last.
-    workers: Option<Workers>,
 }
 
 struct RunningPhase {
@@ -94,33 +87,13 @@ struct RunningPhase {
 
 /// What is left when a run is over.
 pub(crate) struct RunRecord {
-    pub(crate) wall_seconds: f64,
-    pub(crate) phases: Vec<PhaseReport>,
-    pub(crate) series: Vec<CourseSample>,
-    pub(crate) warnings: Vec<String>,
-    /// Those of them that say that the chain may not be the expected one.
-    pub(crate) lasting: Vec<String>,
-    pub(crate) segments_resumed: usize,
-    pub(crate) workers: Option<Workers>,
-    /// The phase that had begun and not ended, of a run that failed.
-    pub(crate) phase: Option<&'static str>,
+    pub(crate) history: RunHistory,
     /// What else was watched of it, and its log.
     pub(crate) shared: Shared,
     log: Option<RunLog>,
 }
 
 impl RunRecord {
-    /// What the report of a run that failed says of it.
-    pub(crate) fn reached(&self) -> Reached {
-        Reached {
-            wall_seconds: self.wall_seconds,
-            segments_resumed: self.segments_resumed,
-            phases: self.phases.clone(),
-            warnings: self.warnings.clone(),
-            phase: self.phase,
-        }
-    }
-
     /// Writes a last line into the log.
     pub(crate) fn note(&mut self, kind: &'static str, text: &str) {
         let note = note_now(kind, text.to_owned());
@@ -144,8 +117,7 @@ impl<'a> Renderer<'a> {
             bar: None,
             log,
             phase: None,
-            phases: Vec::new(),
-            series: Vec::new(),
+            history: RunHistory::default(),
             sample_interval: SAMPLE_INTERVAL,
             last_sample: None,
             last_line: now,
@@ -153,10 +125,6 @@ impl<'a> Renderer<'a> {
             last_peers: None,
             stalled: false,
             waiting: None,
-            warnings: Vec::new(),
-            lasting: Vec::new(),
-            segments_resumed: 0,
-            workers: None,
         };
         let start = lock(&shared).start;
         let renderer = Self { peers, style, start, shared, state: Mutex::new(state) };
@@ -227,18 +195,9 @@ impl<'a> Renderer<'a> {
             bar.clear();
         }
         lock(&self.shared).stop();
-        RunRecord {
-            wall_seconds,
-            phases: state.phases,
-            series: state.series,
-            warnings: state.warnings,
-            lasting: state.lasting,
-            segments_resumed: state.segments_resumed,
-            workers: state.workers,
-            phase: state.phase.map(|running| running.phase.name()),
-            shared: self.shared,
-            log: state.log,
-        }
+        let phase = state.phase.map(|running| running.phase.name());
+        let history = RunHistory { wall_seconds, phase, ..state.history };
+        RunRecord { history, shared: self.shared, log: state.log }
     }
 
     fn lock(&self) -> MutexGuard<'_, RendererState> {
@@ -324,7 +283,12 @@ impl<'a> Renderer<'a> {
         let cpu_seconds = cpu_seconds() - running.cpu_start;
         let worked = self.worked_seconds(running.cpu_start);
         let name = phase.name();
-        state.phases.push(PhaseReport { phase: name, wall_seconds, cpu_seconds, bytes: of_input });
+        state.history.phases.push(PhaseReport {
+            phase: name,
+            wall_seconds,
+            cpu_seconds,
+            bytes: of_input,
+        });
         let mut watched = self.watched();
         let seconds = watched.seconds();
         watched.course.ended(phase, seconds, of_input, worked);
@@ -350,7 +314,8 @@ impl<'a> Renderer<'a> {
 
     fn progress(&self, state: &mut RendererState, phase: Phase, progress: Progress) {
         // Going through the blocks once more, for hints, is not the run's course.
-        let once_more = || state.phases.iter().any(|ended| ended.phase == Phase::Connect.name());
+        let once_more =
+            || state.history.phases.iter().any(|ended| ended.phase == Phase::Connect.name());
         if phase == Phase::Connect || phase == Phase::Blocks && !once_more() {
             self.sample(state, progress);
         }
@@ -398,12 +363,12 @@ impl<'a> Renderer<'a> {
                 }
             }
             Style::Bar => {
-                let RendererState { bar, workers, .. } = state;
+                let RendererState { bar, history, .. } = state;
                 let lines = || {
                     let canvas = Canvas::here();
                     let mut lines = bar::lines(watched, step, canvas);
                     lines.extend(of_peers().map(|text| canvas.fit(&text)));
-                    let workers = workers.iter().flat_map(|workers| &workers.all);
+                    let workers = history.workers.iter().flat_map(|workers| &workers.all);
                     for worker in workers.take(WORKERS_BELOW) {
                         lines.push(canvas.fit(&worker_line(worker)));
                     }
@@ -422,7 +387,7 @@ impl<'a> Renderer<'a> {
                 );
                 let rate = step.rate();
                 self.json(serde_json::json!({
-                    "peers": watched.peers.as_ref().map(peers_json),
+                    "peers": watched.peers.as_ref().map(all_peers),
                     "event": "progress", "phase": phase.name(),
                     "fraction": step.fraction(), "left_seconds": step.left_seconds(),
                     "run_fraction": watched.course.fraction(),
@@ -466,19 +431,13 @@ impl<'a> Renderer<'a> {
                 false => workers.all.iter().for_each(|it| self.say(state, &worker_line(it))),
             }
         }
-        let all = workers.all.iter().map(|worker| {
-            serde_json::json!({
-                "name": worker.name, "segments": worker.segments, "blocks": worker.blocks,
-                "bytes": worker.bytes, "busy_seconds": worker.busy.as_secs_f64(),
-                "seen_seconds": worker.seen.map(|seen| seen.as_secs_f64()), "doing": worker.doing
-            })
-        });
+        let all = workers.all.iter().map(worker_json);
         self.json(serde_json::json!({
             "event": "workers", "workers": all.collect::<Vec<_>>(),
             "handling_seconds": workers.handling.as_secs_f64()
         }));
         self.watched().workers = Some(workers.clone());
-        state.workers = Some(workers);
+        state.history.workers = Some(workers);
     }
 
     /// At the tip nothing moves for minutes: what is said is said when it changes, and now and then.
@@ -512,7 +471,7 @@ impl<'a> Renderer<'a> {
         }
         self.json(serde_json::json!({
             "event": "waiting", "height": height, "tip": tip.to_string(),
-            "peers": peers_json(&status)
+            "peers": all_peers(&status)
         }));
     }
 
@@ -523,17 +482,13 @@ impl<'a> Renderer<'a> {
             return;
         }
         state.last_sample = Some(Instant::now());
-        state.series.push(CourseSample {
+        state.history.series.push(CourseSample {
             seconds: self.start.elapsed().as_secs_f64(),
             height: progress.blocks,
             bytes: progress.bytes,
         });
-        if state.series.len() > SAMPLES_MAX {
-            let mut keep = false;
-            state.series.retain(|_| {
-                keep = !keep;
-                keep
-            });
+        if state.history.series.len() > SAMPLES_MAX {
+            keep_every_other(&mut state.history.series);
             state.sample_interval *= 2;
         }
     }
@@ -594,7 +549,7 @@ impl Observer for Renderer<'_> {
                 }));
             }
             Event::Resumed { segments, of } => {
-                state.segments_resumed = segments;
+                state.history.segments_resumed = segments;
                 let text = format!("going on: {segments} of {of} segments are done");
                 self.tell(&mut state, "resumed", text);
                 self.json(serde_json::json!({
@@ -609,9 +564,9 @@ impl Observer for Renderer<'_> {
                 self.json(serde_json::json!({"event": "warning", "text": text}));
                 self.note(&mut state, "warning", text.clone());
                 if warning.is_of_chain() {
-                    state.lasting.push(text.clone());
+                    state.history.lasting.push(text.clone());
                 }
-                state.warnings.push(text);
+                state.history.warnings.push(text);
             }
             Event::Workers(workers) => self.workers(&mut state, workers),
             Event::MemoryFreed => {
@@ -622,13 +577,6 @@ impl Observer for Renderer<'_> {
     }
 }
 
-fn peers_json(status: &NetworkStatus) -> serde_json::Value {
-    let peers = status.peers.iter().map(|peer| {
-        serde_json::json!({
-            "address": peer.address, "user_agent": peer.user_agent, "inbound": peer.inbound,
-            "encrypted": peer.encrypted, "rate": peer.rate, "bytes": peer.bytes,
-            "in_flight": peer.in_flight, "stalled": peer.stalled
-        })
-    });
-    peers.collect()
+fn all_peers(status: &NetworkStatus) -> serde_json::Value {
+    status.peers.iter().map(peers::json).collect()
 }

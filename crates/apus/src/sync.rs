@@ -8,12 +8,12 @@ use crate::args::{
     AggregateArg, BlocksArg, ConnectArgs, EngineArg, HintsArg, PeerArgs, ProofsArg, RunArgs,
     SinkArg, SourceArgs, SyncArgs,
 };
+use crate::args::{expect_engine_takes, expect_undo_data, leave_witnesses};
 use crate::coins::Beyond;
 use crate::course::{Expected, RunWay, Writes, expected};
 use crate::failure::Failure;
 use crate::machine::threads;
 use crate::node::start_command;
-use crate::options::{expect_engine_takes, expect_undo_data, leave_witnesses};
 use crate::peers::{self, BridgePeersOptions};
 use crate::print;
 use crate::report::RunReport;
@@ -47,14 +47,13 @@ pub(crate) fn command_on(args: &SyncArgs, machines: Option<&dyn Machines>) -> Re
     let beyond = args.coins.beyond(engine == Some(EngineArg::Utxo))?;
     #[cfg(not(feature = "remote-coins"))]
     let beyond = None;
+    let source = match &args.blocksdir {
+        Some(blocksdir) => {
+            JobSource::Files { blocksdir: blocksdir.into(), use_index: UseIndex::IfPresent }
+        }
+        None => JobSource::Peers(&args.peers),
+    };
     let report = run(&RunJob {
-        chain: args.chain,
-        source: match &args.blocksdir {
-            Some(blocksdir) => {
-                JobSource::Files { blocksdir: blocksdir.into(), use_index: UseIndex::IfPresent }
-            }
-            None => JobSource::Peers(&args.peers),
-        },
         hints,
         engine: match engine {
             Some(EngineArg::Mergesync) => Some(apus_sync::Engine::MergeSync),
@@ -65,7 +64,6 @@ pub(crate) fn command_on(args: &SyncArgs, machines: Option<&dyn Machines>) -> Re
         proofs: proofs.as_ref(),
         hints_order: args.hints_order,
         aggregate: args.proof.aggregate,
-        run: &args.run,
         connect: Some(&args.connect),
         coins: beyond.as_ref(),
         outputs: &args.out,
@@ -73,8 +71,8 @@ pub(crate) fn command_on(args: &SyncArgs, machines: Option<&dyn Machines>) -> Re
         muhash: args.muhash,
         kept: if args.prune { DatadirBlocks::Last } else { DatadirBlocks::All },
         stop: args.stopatheight.map_or(Stop::AtTip, Stop::At),
-        bridge: None,
         machines,
+        ..RunJob::new(args.chain, source, &args.run)
     })?;
     let next = args.out.iter().find_map(|sink| match sink {
         SinkArg::Datadir(path) => {
@@ -229,25 +227,16 @@ pub(crate) struct BridgeJob<'a> {
 }
 
 impl<'a> RunJob<'a> {
-    /// A run under hints that writes nothing, and asks only whether they fit the blocks.
-    pub(crate) fn proof(
-        source: &'a SourceArgs,
-        hints: &'a HintsArg,
-        hints_order: Option<BitOrder>,
-        aggregate: AggregateArg,
-        run: &'a RunArgs,
-    ) -> Self {
+    /// A run over all blocks of a chain that writes nothing, and connects none of them.
+    pub(crate) fn new(chain: Network, source: JobSource<'a>, run: &'a RunArgs) -> Self {
         Self {
-            chain: source.chain,
-            source: JobSource::Files {
-                blocksdir: (&source.blocksdir).into(),
-                use_index: UseIndex::IfPresent,
-            },
-            hints: Some(hints),
+            chain,
+            source,
+            hints: None,
             proofs: None,
             engine: None,
-            hints_order,
-            aggregate,
+            hints_order: None,
+            aggregate: AggregateArg::Sha256,
             run,
             connect: None,
             coins: None,
@@ -255,14 +244,38 @@ impl<'a> RunJob<'a> {
             replace: false,
             muhash: false,
             kept: DatadirBlocks::All,
-            stop: Stop::AtHints,
+            stop: Stop::AtTip,
             bridge: None,
             machines: None,
         }
     }
+
+    /// A run under hints that asks only whether they fit the blocks.
+    pub(crate) fn proof(
+        source: &'a SourceArgs,
+        hints: &'a HintsArg,
+        hints_order: Option<BitOrder>,
+        aggregate: AggregateArg,
+        run: &'a RunArgs,
+    ) -> Self {
+        let use_index = UseIndex::IfPresent;
+        let blocks = JobSource::Files { blocksdir: (&source.blocksdir).into(), use_index };
+        let job = Self::new(source.chain, blocks, run);
+        Self { hints: Some(hints), hints_order, aggregate, stop: Stop::AtHints, ..job }
+    }
 }
 
 impl RunJob<'_> {
+    /// Whether the run stays at the tip of its peers' chain.
+    fn follows(&self) -> bool {
+        matches!(&self.source, JobSource::Peers(args) if args.follow)
+    }
+
+    /// Where coins stay that are on servers.
+    fn coins_place(&self) -> Option<&str> {
+        self.coins.map(|beyond| beyond.place.as_str())
+    }
+
     /// Whether blocks from peers are kept.
     fn keeps_blocks(&self) -> bool {
         matches!(&self.source, JobSource::Peers(args) if args.blocks == BlocksArg::Keep)

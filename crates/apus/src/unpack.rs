@@ -106,9 +106,7 @@ impl InputFile {
     ) -> Result<T, Failure> {
         let named = self.path();
         let mut source = PipeSource::open(named, interrupt);
-        let packing = source
-            .packing()
-            .map_err(|error| unless_stopped(interrupt, Failure::io(named, error)))?;
+        let packing = source.packing(named)?;
         let result = read(BufReader::with_capacity(1 << 20, reader(packing, &mut source)));
         result.map_err(|failure| match packing {
             _ if failure.code != IO => failure,
@@ -146,9 +144,7 @@ impl Unpacked {
     fn new(named: &Path, folder: &Path, interrupt: &AtomicBool) -> Result<Self, Failure> {
         let unpacked = Self::create(folder)?;
         let mut source = PipeSource::open(named, interrupt);
-        let packing = source
-            .packing()
-            .map_err(|error| unless_stopped(interrupt, Failure::io(named, error)))?;
+        let packing = source.packing(named)?;
         let mut target = Target::new(&unpacked.file, folder, interrupt)?;
         let copied = io::copy(&mut reader(packing, &mut source), &mut target);
         let failure = match copied {
@@ -417,10 +413,12 @@ impl<'a> PipeSource<'a> {
         Self { chunks, chunk: Vec::new(), at: 0, ended: false, failed: false, interrupt }
     }
 
-    /// How it is packed, if it is.
-    fn packing(&mut self) -> io::Result<Option<Packing>> {
+    /// How it is packed, if it is, by the name of the file.
+    fn packing(&mut self, named: &Path) -> Result<Option<Packing>, Failure> {
+        let stopped = self.interrupt;
+        let failed = |error| unless_stopped(stopped, Failure::io(named, error));
         while self.chunk.len() - self.at < Packing::MARK_BYTES && !self.ended {
-            let more = self.next()?;
+            let more = self.next().map_err(failed)?;
             self.chunk.extend_from_slice(&more);
         }
         Ok(Packing::of(&self.chunk[self.at..]))

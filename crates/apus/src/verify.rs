@@ -1,13 +1,13 @@
 //! `apus verify`: whether what a node believes is true.
 
 use crate::args::{AssumeArgs, AssumeValidArg, SinkArg, VerifyArgs};
+use crate::args::{expect_interpreter, verifier};
 use crate::course::{RunWay, Writes, expected};
 use crate::failure::{Failure, IO};
+use crate::files::bytes_in;
 use crate::files::{expect_apart, expect_not_in, expect_writable};
 use crate::machine::{Machine, clock, cpu_seconds, rss_peak_bytes, threads, watch_signals};
 use crate::node::{NodeFolders, expect_folders};
-use crate::options::{expect_interpreter, verifier};
-use crate::places::bytes_in;
 use crate::plan::{self, BlocksSize, Needs, SetSize};
 use crate::print;
 use crate::render::{Renderer, RunRecord, Watch};
@@ -105,7 +105,7 @@ pub(crate) fn command(args: &VerifyArgs) -> Result<(), Failure> {
             failure.message.push_str(&kept);
         }
         record.note("failed", &failure.message);
-        let report = FailedReport::new(args.node.chain.name(), &failure, record.reached());
+        let report = FailedReport::new(args.node.chain.name(), &failure, record.history.clone());
         leave_failed(args.run.report.as_deref(), &report);
         lock(&record.shared).report = serde_json::to_value(report).ok();
         failure
@@ -387,13 +387,13 @@ impl VerifyReport {
             looked_at: verified.looked_at,
             coins_of_earlier: verified.coins_of_earlier,
             stored_from: verified.pruned_below,
-            wall_seconds: record.wall_seconds,
+            wall_seconds: record.history.wall_seconds,
             cpu_seconds: cpu_seconds(),
             rss_peak_bytes: rss_peak_bytes(),
             threads,
             dbcache_mib: args.run.dbcache,
-            phases: record.phases,
-            warnings: record.warnings,
+            phases: record.history.phases,
+            warnings: record.history.warnings,
             machine: Machine::here(),
         }
     }

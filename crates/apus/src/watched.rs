@@ -3,15 +3,15 @@
 //! The renderer writes it and shows some of it; the page, whose server has a thread of its own, reads it. It also
 //! keeps what only the page draws: the course of rate and memory, and the last events.
 
-use crate::course::{RunCourse, StepRate, duration, takes_of_peers};
+use crate::course::{RunCourse, StepRate, duration, keep_every_other, takes_of_peers};
 #[cfg(feature = "web")]
 use crate::failure::INTERRUPTED;
 use crate::machine::{cpu_seconds, disk_read_bytes, idle_of_all, rss_bytes};
 use apus_chain::{BlockHash, Height};
 use apus_p2p::download::Limit;
-use apus_sync::Workers;
 use apus_sync::peers::network::NetworkStatus;
-use serde_json::Value;
+use apus_sync::{Worker, Workers};
+use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -254,11 +254,7 @@ impl Watched {
         let rate = self.course.running().map(crate::course::PhaseStep::rate).unwrap_or_default();
         self.points.push(WatchedPoint { seconds, rate, memory_bytes: rss_bytes() });
         if self.points.len() > POINTS_MAX {
-            let mut keep = false;
-            self.points.retain(|_| {
-                keep = !keep;
-                keep
-            });
+            keep_every_other(&mut self.points);
             self.point_every *= 2.0;
         }
     }
@@ -332,13 +328,22 @@ impl Watched {
     }
 }
 
+/// A machine that takes part, for programs.
+pub(crate) fn worker_json(worker: &Worker) -> Value {
+    json!({
+        "name": worker.name, "segments": worker.segments, "blocks": worker.blocks,
+        "bytes": worker.bytes, "busy_seconds": worker.busy.as_secs_f64(),
+        "seen_seconds": worker.seen.map(|seen| seen.as_secs_f64()), "doing": worker.doing
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::course::{Expected, RunCourse, STALL_SECONDS};
     use crate::watched::{About, Used};
     use apus_sync::peers::network::NetworkStatus;
-    use apus_sync::{Phase, Progress, Worker, Workers};
+    use apus_sync::{Phase, Progress};
 
     #[test]
     fn a_run_waits_for_the_disk_where_it_reads_from_one() {

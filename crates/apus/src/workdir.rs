@@ -1,7 +1,7 @@
 //! The work folder on a real disk: where it is, who may use it, and that it goes when done.
 
 use crate::failure::{Failure, INTERRUPTED};
-use crate::places::{ELSEWHERE, no_progress_there};
+use crate::files::{ELSEWHERE, no_progress_there};
 use apus_chain::Network;
 use apus_storage::lock::FolderLock;
 use apus_storage::place::{NameDurability, try_opened};
@@ -163,10 +163,7 @@ impl WorkFolder {
 
     fn unmark_end(&self) -> Result<(), Failure> {
         let mark = self.storage.folder().join(ENDED);
-        match fs::remove_file(&mark) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(Failure::io(&mark, error)),
-            _ => Ok(()),
-        }
+        gone(&mark, fs::remove_file(&mark))
     }
 
     /// Ends a run that failed: whatever is of no use to a later one goes, and the failure says
@@ -256,21 +253,13 @@ impl WorkFolder {
             }
         }
         let positions = folder.join(POSITIONS);
-        match fs::remove_file(&positions) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                Err(Failure::io(&positions, error))
-            }
-            _ => Ok(()),
-        }
+        gone(&positions, fs::remove_file(&positions))
     }
 
     /// Removes what a crash left of a folder that was on its way out.
     fn remove_remains(&self) -> Result<(), Failure> {
-        let gone = self.storage.folder().join(GONE);
-        match fs::remove_dir_all(&gone) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(Failure::io(&gone, error)),
-            _ => Ok(()),
-        }
+        let remains = self.storage.folder().join(GONE);
+        gone(&remains, fs::remove_dir_all(&remains))
     }
 
     /// Removes the lock, and the folder if that was all. Where the user put something beside it
@@ -287,6 +276,14 @@ impl WorkFolder {
 }
 
 /// Why the folder's lock cannot be had, and what to do: some disks in a network have no locks.
+/// What was removed, or was not there.
+fn gone(path: &Path, removed: io::Result<()>) -> Result<(), Failure> {
+    match removed {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Failure::io(path, error)),
+        _ => Ok(()),
+    }
+}
+
 fn not_locked(path: &Path, error: &io::Error) -> Failure {
     use ErrorKind::{PermissionDenied, ReadOnlyFilesystem, StorageFull};
     match error.kind() {

@@ -7,19 +7,27 @@
 //! on where that is read back and compared. A store with other coins is refused.
 
 use super::servers::{AccessArgs, about, place};
-use super::source::{BaseBlock, CoinsSource, Each, SourceArg, Summary, Summing, interrupted};
-use crate::failure::Failure;
+use crate::failure::{Failure, INTERRUPTED, IO};
 use crate::machine::watch_signals;
 use crate::print::{self, hex};
-use apus_chain::{KnownBlock, Network, OutPoint, Params, Txid};
-use apus_coins::{CoinsReader, StoreUrl};
+use apus_chain::{
+    BlockHash, Coin, Height, KnownBlock, MuHashBatch, Network, OutPoint, Params, Txid, UtxoSetHash,
+    write_utxo_element,
+};
+use apus_coins::{Access, CoinsReader, StoreUrl};
+use apus_datadir::chainstate::read_node;
+use apus_datadir::snapshot::SnapshotReader;
 use apus_engine::utxo::store::EachChange;
 use apus_engine::utxo::{Changes, CoinBytes, CoinsStore, Flush, StoreError};
 use apus_sync::numbers::grouped;
 use clap::Args;
 use serde_json::{Value, json};
+use std::fs::File;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often it is told how far a walk is.
@@ -280,6 +288,223 @@ fn outpoint(text: &str) -> Result<OutPoint, String> {
         Some(OutPoint { txid: txid.parse::<Txid>().ok()?, vout })
     });
     read.ok_or_else(|| "name a coin as TXID:VOUT, the txid as 64 hex digits".to_owned())
+}
+
+// ---- where coins come from ----
+
+/// More than a transaction's coins can take: its outputs stand in a block.
+const TRANSACTION_BYTES_MAX: usize = 16 << 20;
+
+/// A source as its user names it.
+#[derive(Debug, Clone)]
+enum SourceArg {
+    Snapshot(PathBuf),
+    Chainstate(PathBuf),
+    Store(StoreUrl),
+}
+
+impl FromStr for SourceArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some(("snapshot", path)) if !path.is_empty() => Ok(Self::Snapshot(path.into())),
+            Some(("chainstate", path)) if !path.is_empty() => Ok(Self::Chainstate(path.into())),
+            _ => text.parse().map(Self::Store).map_err(|error| {
+                format!("use snapshot:FILE, chainstate:DIR or the place of a store: {error}")
+            }),
+        }
+    }
+}
+
+/// Where a set of coins comes from. It can be gone over again and again. Coins come by ascending outpoint, whatever order
+/// the source has within a transaction.
+enum CoinsSource {
+    Snapshot(PathBuf, Network),
+    Chainstate(PathBuf),
+    Store(Arc<dyn CoinsStore>),
+}
+
+/// Takes coins one by one.
+type Each<'a> = dyn FnMut(&OutPoint, &CoinBytes) -> Result<(), Failure> + 'a;
+
+/// What a set is, by one walk over it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Summary {
+    coins: u64,
+    /// The greatest height of a coin.
+    height_max: Height,
+    muhash: UtxoSetHash,
+}
+
+impl CoinsSource {
+    /// Opens it. A store is kept from other writers for as long.
+    fn open(arg: &SourceArg, network: Network, access: &Access) -> Result<Self, Failure> {
+        Ok(match arg {
+            SourceArg::Snapshot(path) => Self::Snapshot(path.clone(), network),
+            SourceArg::Chainstate(path) => Self::Chainstate(path.clone()),
+            SourceArg::Store(place) => {
+                let store = apus_coins::open(place, network, access);
+                Self::Store(store.map_err(|error| about(&error))?)
+            }
+        })
+    }
+
+    /// Gives all coins to `each`, and the block whose coins they are.
+    fn walk(&self, each: &mut Each<'_>) -> Result<BaseBlock, Failure> {
+        let of = |hash| BaseBlock { hash, height: None };
+        match self {
+            Self::Snapshot(path, network) => snapshot(path, *network, each).map(of),
+            Self::Chainstate(path) => chainstate(path, each).map(of),
+            Self::Store(store) => walk_store(&**store, each),
+        }
+    }
+}
+
+/// A block, with its height if the source says it.
+#[derive(Debug, Clone, Copy)]
+struct BaseBlock {
+    hash: BlockHash,
+    height: Option<Height>,
+}
+
+/// Gives all coins of a store to `each`.
+fn walk_store(store: &dyn CoinsStore, each: &mut Each<'_>) -> Result<BaseBlock, Failure> {
+    let tip = store.tip().map_err(|error| about(&error))?;
+    let tip = tip.ok_or_else(|| Failure::usage("there are no coins in the store of --from"))?;
+    let mut failure = None;
+    let walked = store.for_each(&mut |outpoint, coin| {
+        each(outpoint, coin).map_err(|error| {
+            failure = Some(error);
+            StoreError::Stopped
+        })
+    });
+    match (failure, walked) {
+        (Some(failure), _) => Err(failure),
+        (None, Err(error)) => Err(about(&error)),
+        (None, Ok(())) => Ok(BaseBlock { hash: tip.hash, height: Some(tip.height) }),
+    }
+}
+
+/// The coins of one transaction, until they are in order.
+#[derive(Default)]
+struct CoinGroup {
+    coins: Vec<(OutPoint, CoinBytes)>,
+    bytes: usize,
+}
+
+impl CoinGroup {
+    fn take(
+        &mut self,
+        outpoint: OutPoint,
+        coin: CoinBytes,
+        each: &mut Each<'_>,
+    ) -> Result<(), Failure> {
+        if self.coins.last().is_some_and(|(last, _)| last.txid != outpoint.txid) {
+            self.hand_on(each)?;
+        }
+        self.bytes += size_of::<(OutPoint, CoinBytes)>() + coin.heap_bytes();
+        if self.bytes > TRANSACTION_BYTES_MAX {
+            let txid = outpoint.txid;
+            return Err(Failure::wrong(format!(
+                "transaction {txid} has more coins than fit into a block: the set is damaged"
+            )));
+        }
+        self.coins.push((outpoint, coin));
+        Ok(())
+    }
+
+    fn hand_on(&mut self, each: &mut Each<'_>) -> Result<(), Failure> {
+        self.bytes = 0;
+        self.coins.sort_unstable_by_key(|(outpoint, _)| *outpoint);
+        self.coins.drain(..).try_for_each(|(outpoint, coin)| each(&outpoint, &coin))
+    }
+}
+
+fn snapshot(path: &Path, network: Network, each: &mut Each<'_>) -> Result<BlockHash, Failure> {
+    let about = |error| Failure::of_snapshot(path, &error);
+    let file = File::open(path).map_err(|error| Failure::io(path, error))?;
+    let mut reader = SnapshotReader::new(file, Some(network)).map_err(about)?;
+    let mut group = CoinGroup::default();
+    while let Some(next) = reader.next_coin().map_err(about)? {
+        let coin = coin_of(next.bytes)?;
+        group.take(next.outpoint, coin, each)?;
+    }
+    group.hand_on(each)?;
+    Ok(reader.header().base_hash)
+}
+
+fn chainstate(path: &Path, each: &mut Each<'_>) -> Result<BlockHash, Failure> {
+    let (mut group, mut failure) = (CoinGroup::default(), None);
+    let read = read_node(path, &mut |outpoint, bytes| match coin_of(bytes)
+        .and_then(|coin| group.take(outpoint, coin, each))
+    {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => {
+            failure = Some(error);
+            ControlFlow::Break(())
+        }
+    });
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
+    let read = read.map_err(|error| match error.is_invalid() {
+        true => Failure::wrong(&error),
+        false => Failure::new(IO, error.to_string()),
+    })?;
+    group.hand_on(each)?;
+    Ok(read.best)
+}
+
+fn coin_of(bytes: &[u8]) -> Result<CoinBytes, Failure> {
+    // Both readers give coins in their one form.
+    CoinBytes::read(bytes).map_err(Failure::wrong)
+}
+
+/// Sums coins up one by one.
+struct Summing {
+    coins: u64,
+    height_max: Height,
+    muhash: MuHashBatch,
+    element: Vec<u8>,
+}
+
+impl Summing {
+    fn new() -> Self {
+        Self { coins: 0, height_max: 0, muhash: MuHashBatch::new(), element: Vec::new() }
+    }
+
+    fn push(&mut self, outpoint: &OutPoint, coin: &CoinBytes) {
+        let coin = coin.coin();
+        let coin = Coin::as_ref(&coin);
+        self.coins += 1;
+        self.height_max = self.height_max.max(coin.height);
+        self.element.clear();
+        write_utxo_element(&mut self.element, outpoint, coin);
+        self.muhash.insert(&self.element);
+    }
+
+    /// Counts one whose sum is known.
+    fn count(&mut self) {
+        self.coins += 1;
+    }
+
+    /// How many there were so far.
+    fn coins(&self) -> u64 {
+        self.coins
+    }
+
+    fn finish(self) -> Summary {
+        let muhash = UtxoSetHash(self.muhash.finish().finalize());
+        Summary { coins: self.coins, height_max: self.height_max, muhash }
+    }
+}
+
+/// The ending of a copy that was stopped by its user.
+fn interrupted() -> Failure {
+    let message =
+        "interrupted: nothing was copied, or all of it; the same command says which".to_owned();
+    Failure::new(INTERRUPTED, message)
 }
 
 #[cfg(test)]

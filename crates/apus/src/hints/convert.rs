@@ -2,11 +2,11 @@
 //! outputs differently.
 
 use super::{about, census, decoder, format_of, order_of};
+use crate::args::verifier;
 use crate::args::{HintsConvertArgs, TargetFormat};
 use crate::failure::{Failure, INTERRUPTED};
 use crate::files::expect_writable;
 use crate::machine::{clock, watch_signals};
-use crate::options::verifier;
 use crate::print;
 use crate::report::grouped;
 use apus_chain::{BlockHash, Height, HeightRange, Params};

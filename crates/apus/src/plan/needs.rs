@@ -1,9 +1,10 @@
 //! [`Needs`]: how much disk a run takes, and where; and whether that is free.
 
 use super::is_main;
-use super::sample::BlocksSample;
+use super::sample::{BlocksSample, BlocksSize};
 use crate::args::{HintsArg, SinkArg};
 use crate::failure::Failure;
+use crate::files::nearest;
 use crate::report::bytes;
 use apus_chain::Network;
 use apus_datadir::free_bytes;
@@ -35,57 +36,10 @@ const SERVERS_COIN: u64 = 200;
 /// In the memory of the engine `utxo`.
 const CACHE_COIN: u64 = 120;
 
-/// Of so many blocks at the end the engine `utxo` keeps undo data in its store.
-pub(super) const UNDO_BLOCKS: u64 = 1008;
-
-/// So many blocks at the end a pruned data directory keeps.
-pub(super) const LAST_BLOCKS: u64 = 288;
-
-/// No block is larger.
-const LARGEST_BLOCK: u64 = 4_000_000;
-
 /// Bits of a hintsfile for each coin: on the main chain (BIP-456), and on any that tests make, where most blocks keep
 /// more of theirs.
 const HINTS_BITS_MAIN: f64 = 5.8;
 const HINTS_BITS: f64 = 3.5;
-
-/// Undo data, in percent of the blocks, where nothing is known of these.
-const UNDO_PERCENT: u64 = 15;
-
-/// What is known of a chain's blocks.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct BlocksSize {
-    pub(crate) bytes: u64,
-    /// Bytes of the undo data of all.
-    pub(crate) undo_bytes: u64,
-    /// Coins that they make, and that they spend; none where that is not known.
-    pub(crate) made: u64,
-    pub(crate) spent: u64,
-    /// Bytes of the last ones, that a pruned data directory keeps.
-    pub(crate) last_bytes: u64,
-    /// Bytes of the recent ones, whose undo data is kept while blocks are connected.
-    pub(crate) recent_bytes: u64,
-}
-
-impl BlocksSize {
-    /// Of which only the size is known.
-    pub(crate) fn of_size(bytes: u64) -> Self {
-        Self {
-            bytes,
-            undo_bytes: bytes / 100 * UNDO_PERCENT,
-            made: 0,
-            spent: 0,
-            last_bytes: bytes.min(LAST_BLOCKS * LARGEST_BLOCK),
-            recent_bytes: bytes.min(UNDO_BLOCKS * LARGEST_BLOCK),
-        }
-    }
-
-    /// The undo data of some of them.
-    fn undo_of(self, bytes: u64) -> u64 {
-        let undo = u128::from(self.undo_bytes) * u128::from(bytes) / u128::from(self.bytes.max(1));
-        undo.try_into().unwrap_or(u64::MAX)
-    }
-}
 
 /// How large the set is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -247,7 +201,7 @@ impl Needs<'_> {
     pub(crate) fn disks(&self) -> Result<Vec<DiskNeeds>, Failure> {
         let mut disks: Vec<(u64, DiskNeeds)> = Vec::new();
         for (path, part) in self.parts() {
-            let folder = there(path);
+            let folder = nearest(path);
             let failed = |error| Failure::io(&folder, error);
             let device = folder.metadata().map_err(failed)?.dev();
             match disks.iter_mut().find(|(known, _)| *known == device) {
@@ -310,15 +264,6 @@ impl Needs<'_> {
             PlanWay::InOrderOnServers => (0, 0),
         };
         DiskPart { what: PROGRESS, bytes, asked }
-    }
-}
-
-/// The nearest folder around a path that is there.
-fn there(path: &Path) -> PathBuf {
-    let around = path.ancestors().find(|folder| folder.is_dir());
-    match around {
-        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
-        _ => PathBuf::from("."),
     }
 }
 

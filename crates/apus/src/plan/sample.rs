@@ -7,7 +7,6 @@
 //! of the files are dropped from the system's memory and read. Only those count of which the system says that they came from
 //! a disk. Where it never says so, as of files that lie in memory, nothing was measured.
 
-use super::needs::{BlocksSize, LAST_BLOCKS, UNDO_BLOCKS};
 use crate::failure::Failure;
 use crate::machine::disk_read_bytes;
 use crate::plan::{GAIN, SCRIPTS_SECONDS};
@@ -25,6 +24,53 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+/// Of so many blocks at the end the engine `utxo` keeps undo data in its store.
+const UNDO_BLOCKS: u64 = 1008;
+
+/// So many blocks at the end a pruned data directory keeps.
+const LAST_BLOCKS: u64 = 288;
+
+/// No block is larger.
+const LARGEST_BLOCK: u64 = 4_000_000;
+
+/// Undo data, in percent of the blocks, where nothing is known of these.
+const UNDO_PERCENT: u64 = 15;
+
+/// What is known of a chain's blocks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct BlocksSize {
+    pub(crate) bytes: u64,
+    /// Bytes of the undo data of all.
+    pub(crate) undo_bytes: u64,
+    /// Coins that they make, and that they spend; none where that is not known.
+    pub(crate) made: u64,
+    pub(crate) spent: u64,
+    /// Bytes of the last ones, that a pruned data directory keeps.
+    pub(crate) last_bytes: u64,
+    /// Bytes of the recent ones, whose undo data is kept while blocks are connected.
+    pub(crate) recent_bytes: u64,
+}
+
+impl BlocksSize {
+    /// Of which only the size is known.
+    pub(crate) fn of_size(bytes: u64) -> Self {
+        Self {
+            bytes,
+            undo_bytes: bytes / 100 * UNDO_PERCENT,
+            made: 0,
+            spent: 0,
+            last_bytes: bytes.min(LAST_BLOCKS * LARGEST_BLOCK),
+            recent_bytes: bytes.min(UNDO_BLOCKS * LARGEST_BLOCK),
+        }
+    }
+
+    /// The undo data of some of them.
+    pub(super) fn undo_of(self, bytes: u64) -> u64 {
+        let undo = u128::from(self.undo_bytes) * u128::from(bytes) / u128::from(self.bytes.max(1));
+        undo.try_into().unwrap_or(u64::MAX)
+    }
+}
+
 /// Stretches that are looked at, unless time is up before.
 const STRETCHES: u64 = 24;
 
@@ -36,9 +82,6 @@ pub(super) const WHOLE_BYTES: u64 = STRETCHES * STRETCH_BYTES;
 
 /// When no further stretch is begun.
 const TIME_MAX: Duration = Duration::from_secs(4);
-
-/// No block is larger.
-const LARGEST_BLOCK: u64 = 4_000_000;
 
 /// Before each block: magic and size.
 const RECORD_HEAD: usize = 8;

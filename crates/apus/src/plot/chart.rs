@@ -4,8 +4,7 @@
 //! Both panels have the same axis of time. It is logarithmic where linear would squeeze the fastest
 //! run into its frame, and so is the axis of ratios; both say so.
 
-use super::compare::{Comparison, course};
-use super::run::{PlotMeasure, PlottedRun, ScriptsRun, decimal, total};
+use super::run::{Comparison, PlotMeasure, PlottedRun, ScriptsRun, course, decimal, total};
 use clap::ValueEnum;
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};

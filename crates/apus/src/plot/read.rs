@@ -6,12 +6,12 @@
 //! and the line.
 
 mod debug_log;
-mod report;
 
-use super::run::{PlotMeasure, PlottedRun};
 use crate::failure::{Failure, IO};
+use crate::plot::run::{PlotMeasure, PlotPoint, PlottedRun, ScriptsRun, Thinner};
 use clap::ValueEnum;
 use flate2::bufread::MultiGzDecoder;
+use serde::Deserialize;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::num::NonZeroU64;
@@ -89,7 +89,7 @@ fn parse(path: &Path, options: &ReadOptions) -> Result<PlottedRun, RunFileError>
         Some(b'{') if !is_log_of_docker => {
             let mut text = Vec::new();
             file.take(REPORT_BYTES_MAX + 1).read_to_end(&mut text)?;
-            report::parse(&text, options).map_err(RunFileError::Content)
+            parse_report(&text, options).map_err(RunFileError::Content)
         }
         Some(_) => debug_log::parse(file, options),
     }
@@ -141,6 +141,176 @@ fn name(path: &Path, with_folder: bool) -> String {
         Some(folder) if with_folder => format!("{folder}/{stem}"),
         _ => stem,
     }
+}
+
+/// The version of the form that is understood.
+const VERSION: u64 = 1;
+
+#[derive(Deserialize)]
+struct RunReport {
+    engine: String,
+    /// Reports of versions with one engine alone may lack it.
+    #[serde(default)]
+    validation: String,
+    /// None where the engine needs no proof.
+    aggregate: Option<String>,
+    threads: u64,
+    stop_height: u64,
+    wall_seconds: f64,
+    segments_resumed: u64,
+    verified: Option<ReportVerified>,
+    phases: Vec<ReportPhase>,
+    series: Vec<ReportSample>,
+}
+
+#[derive(Deserialize)]
+struct ReportVerified {
+    scripts: bool,
+}
+
+#[derive(Deserialize)]
+struct ReportPhase {
+    phase: String,
+    wall_seconds: f64,
+}
+
+#[derive(Deserialize)]
+struct ReportSample {
+    seconds: f64,
+    height: u64,
+    /// Of blocks by then.
+    bytes: Option<u64>,
+}
+
+/// A report of another version need not have the other fields.
+#[derive(Deserialize)]
+struct ReportVersion {
+    version: u64,
+    /// Of a run that failed, why.
+    failure: Option<ReportFailure>,
+}
+
+#[derive(Deserialize)]
+struct ReportFailure {
+    text: String,
+}
+
+/// Reads a report.
+pub(super) fn parse_report(text: &[u8], options: &ReadOptions) -> Result<PlottedRun, Wrong> {
+    if text.len() as u64 > REPORT_BYTES_MAX {
+        let most = REPORT_BYTES_MAX >> 20;
+        return Err((None, format!("more than {most} MiB: no report is that long")));
+    }
+    let no_report = |error: serde_json::Error| {
+        let what = error.to_string();
+        let what = what.split(" at line ").next().unwrap_or_default();
+        (Some(error.line() as u64), format!("no report of `apus sync --report`: {what}"))
+    };
+    let ReportVersion { version, failure } = serde_json::from_slice(text).map_err(no_report)?;
+    if version != VERSION {
+        return Err((
+            None,
+            format!("a report of version {version}; this program reads version {VERSION}"),
+        ));
+    }
+    if let Some(ReportFailure { text }) = failure {
+        return Err((
+            None,
+            format!("the report of a run that failed, so it has no course: {text}"),
+        ));
+    }
+    let report: RunReport = serde_json::from_slice(text).map_err(no_report)?;
+    if options.stop_height.is_some_and(|stop| stop < report.stop_height) {
+        return Err((
+            None,
+            format!(
+                "this run ended at height {}: blocks are processed in any order, so that it has no \
+                 time for a lower height",
+                report.stop_height
+            ),
+        ));
+    }
+    course(&report, options).map_err(|what| (None, what))
+}
+
+fn course(report: &RunReport, options: &ReadOptions) -> Result<PlottedRun, String> {
+    let not_a_time = |what: &str, seconds: f64| {
+        format!("{what} is {seconds}, which is no time: the report is damaged")
+    };
+    let mut began = 0.0;
+    // Where blocks are gone over twice it is the second time that they are judged.
+    let twice = report.engine == "mergesync";
+    let before = |phase: &&ReportPhase| match phase.phase.as_str() {
+        "blocks" => twice,
+        "connect" => false,
+        _ => true,
+    };
+    for phase in report.phases.iter().take_while(before) {
+        if !(phase.wall_seconds.is_finite() && phase.wall_seconds >= 0.0) {
+            let field = format!("`wall_seconds` of phase {:?}", phase.phase);
+            return Err(not_a_time(&field, phase.wall_seconds));
+        }
+        began += phase.wall_seconds;
+    }
+    // Clocks are read one after the other: the first sample may seem to be before the phase.
+    let judged = |sample: &&ReportSample| !twice || sample.seconds >= began;
+    let series: Vec<(usize, &ReportSample)> =
+        report.series.iter().enumerate().filter(|(_, sample)| judged(sample)).collect();
+    began = series.first().map_or(began, |(_, sample)| began.min(sample.seconds));
+    let far = |sample: &ReportSample| match options.measure {
+        // The caller knows how many transactions so many blocks have.
+        PlotMeasure::Height | PlotMeasure::Transactions => Ok(sample.height),
+        PlotMeasure::Bytes => {
+            sample.bytes.ok_or("the `series` of this report has no `bytes`".to_owned())
+        }
+    };
+    let start_height = match series.first() {
+        Some((_, first)) if report.segments_resumed > 0 => far(first)?,
+        _ => 0,
+    };
+    let origin = match options.since {
+        Since::Start => 0.0,
+        Since::FirstBlock => began,
+    };
+    let mut course = Thinner::new();
+    let mut last = origin;
+    if began > origin {
+        course.push(PlotPoint { seconds: 0.0, height: start_height });
+    }
+    course.push(PlotPoint { seconds: began - origin, height: start_height });
+    for (index, sample) in series {
+        let seconds = sample.seconds;
+        if !(seconds.is_finite() && seconds >= last) {
+            return Err(not_a_time(&format!("`seconds` of `series`[{index}]"), seconds));
+        }
+        if sample.height > HEIGHT_MAX {
+            return Err(format!("`height` of `series`[{index}] is {}, too great", sample.height));
+        }
+        last = seconds;
+        course.push(PlotPoint { seconds: seconds - origin, height: far(sample)? });
+    }
+    let wall = report.wall_seconds;
+    if !(wall.is_finite() && wall >= last) {
+        return Err(not_a_time("`wall_seconds`", wall));
+    }
+    let points = course.finish();
+    if points.iter().all(|point| point.height == 0) {
+        return Err("the `series` of this report has no block".to_owned());
+    }
+    let threads = if report.threads == 1 { "thread" } else { "threads" };
+    let mut run = PlottedRun::new(points, start_height);
+    // What tells runs of an engine apart: the proof, or what is checked of scripts.
+    let kind = report.aggregate.as_deref().unwrap_or(&report.validation);
+    run.detail = format!("Apus {} {kind}, {} {threads}", report.engine, report.threads);
+    run.scripts = match &report.verified {
+        Some(ReportVerified { scripts: true }) => ScriptsRun::All,
+        Some(ReportVerified { scripts: false }) => ScriptsRun::Assumed,
+        None => ScriptsRun::Unknown,
+    };
+    run.total_seconds = wall - origin;
+    // What one block takes is far less; samples are further apart, but true.
+    run.resolution_seconds = 1e-3;
+    Ok(run)
 }
 
 #[cfg(test)]
@@ -200,5 +370,161 @@ mod tests {
         assert!(error.code == IO && error.message.contains("none: "), "{error:?}");
         let error = read(folder.path(), &ReadOptions::default()).unwrap_err();
         assert!(error.code == IO, "{error:?}");
+    }
+}
+
+#[cfg(test)]
+mod report_tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    /// As `apus sync --report` wrote it for a real chain, but for the times.
+    fn report() -> Value {
+        json!({
+            "version": 1, "engine": "swiftsync", "aggregate": "sha256", "threads": 2,
+            "stop_height": 4521, "wall_seconds": 0.75, "segments_resumed": 0, "new": {"field": []},
+            "phases": [
+                {"phase": "headers", "wall_seconds": 0.0625, "cpu_seconds": null, "bytes": 1},
+                {"phase": "hints", "wall_seconds": 0.0625},
+                {"phase": "blocks", "wall_seconds": 0.5},
+                {"phase": "coins", "wall_seconds": 0.125},
+            ],
+            "series": [
+                {"seconds": 0.25, "height": 1000, "bytes": 5},
+                {"seconds": 0.625, "height": 4521, "bytes": 9},
+            ],
+        })
+    }
+
+    fn parse_json(value: &Value, options: &ReadOptions) -> Result<PlottedRun, Wrong> {
+        parse_report(value.to_string().as_bytes(), options)
+    }
+
+    fn points(run: &PlottedRun) -> Vec<(f64, u64)> {
+        run.points().iter().map(|point| (point.seconds, point.height)).collect()
+    }
+
+    #[test]
+    fn the_course_begins_with_the_phases_before_the_blocks() {
+        let run = parse_json(&report(), &ReadOptions::default()).unwrap();
+        assert_eq!(points(&run), [(0.0, 0), (0.125, 0), (0.25, 1000), (0.625, 4521)]);
+        assert_eq!((run.total_seconds, run.height()), (0.75, 4521));
+        assert_eq!(run.detail, "Apus swiftsync sha256, 2 threads");
+        let options = ReadOptions { since: Since::FirstBlock, ..ReadOptions::default() };
+        let run = parse_json(&report(), &options).unwrap();
+        assert_eq!(points(&run), [(0.0, 0), (0.125, 1000), (0.5, 4521)]);
+        assert_eq!(run.total_seconds, 0.625);
+    }
+
+    #[test]
+    fn a_run_without_a_proof_is_told_by_its_validation() {
+        let mut in_order = report();
+        in_order["engine"] = json!("utxo");
+        in_order["validation"] = json!("full");
+        in_order["aggregate"] = Value::Null;
+        in_order["phases"] = json!([
+            {"phase": "headers", "wall_seconds": 0.125}, {"phase": "connect", "wall_seconds": 0.5}
+        ]);
+        let run = parse_json(&in_order, &ReadOptions::default()).unwrap();
+        assert_eq!(run.detail, "Apus utxo full, 2 threads");
+        assert_eq!(points(&run), [(0.0, 0), (0.125, 0), (0.25, 1000), (0.625, 4521)]);
+    }
+
+    #[test]
+    fn a_run_that_goes_over_its_blocks_twice_has_the_course_of_the_second_time() {
+        let mut twice = report();
+        twice["engine"] = json!("mergesync");
+        twice["verified"] = json!({"blocks": true, "scripts": false});
+        twice["phases"] = json!([
+            {"phase": "headers", "wall_seconds": 0.125}, {"phase": "blocks", "wall_seconds": 0.25},
+            {"phase": "connect", "wall_seconds": 0.25}
+        ]);
+        twice["series"] = json!([
+            {"seconds": 0.25, "height": 4521}, {"seconds": 0.5, "height": 9}, {"seconds": 0.625, "height": 4521}
+        ]);
+        let run = parse_json(&twice, &ReadOptions::default()).unwrap();
+        assert_eq!(points(&run), [(0.0, 0), (0.375, 0), (0.5, 9), (0.625, 4521)]);
+        assert_eq!(run.scripts, ScriptsRun::Assumed);
+    }
+
+    #[test]
+    fn a_run_can_be_measured_by_bytes() {
+        let options = ReadOptions { measure: PlotMeasure::Bytes, ..ReadOptions::default() };
+        let run = parse_json(&report(), &options).unwrap();
+        assert_eq!(points(&run), [(0.0, 0), (0.125, 0), (0.25, 5), (0.625, 9)]);
+        assert_eq!(run.scripts, ScriptsRun::Unknown);
+        let mut without = report();
+        without["series"][1] = json!({"seconds": 0.625, "height": 4521});
+        assert!(parse_json(&without, &options).unwrap_err().1.contains("no `bytes`"));
+        without["verified"] = json!({"scripts": true});
+        assert_eq!(parse_json(&without, &ReadOptions::default()).unwrap().scripts, ScriptsRun::All);
+    }
+
+    #[test]
+    fn a_resumed_run_begins_where_the_other_stopped() {
+        let mut resumed = report();
+        resumed["segments_resumed"] = json!(3);
+        let run = parse_json(&resumed, &ReadOptions::default()).unwrap();
+        assert_eq!(run.start_height, 1000);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told() {
+        let said = |path: &str, value: Value| {
+            let mut bad = report();
+            *bad.pointer_mut(path).unwrap() = value;
+            parse_json(&bad, &ReadOptions::default()).unwrap_err().1
+        };
+        assert!(said("/version", json!(2)).contains("version 2"));
+        assert!(said("/version", json!("1")).contains("no report"));
+        assert!(said("/series", json!([])).contains("has no block"));
+        assert!(said("/series", json!(7)).contains("invalid type"));
+        assert!(said("/series/1/seconds", json!(0.125)).contains("`series`[1] is 0.125"));
+        assert!(said("/series/0/seconds", json!(-1)).contains("`series`[0] is -1"));
+        assert!(said("/series/0/height", json!(1u64 << 40)).contains("too great"));
+        assert!(said("/wall_seconds", json!(0.5)).contains("`wall_seconds` is 0.5"));
+        assert!(said("/phases/0/wall_seconds", json!(-2.0)).contains("\"headers\" is -2"));
+        assert!(said("/threads", json!(-2)).contains("no report"));
+        let lower = ReadOptions { stop_height: Some(4520), ..ReadOptions::default() };
+        assert!(parse_json(&report(), &lower).unwrap_err().1.contains("ended at height 4521"));
+        let same = ReadOptions { stop_height: Some(4521), ..ReadOptions::default() };
+        assert!(parse_json(&report(), &same).is_ok());
+        let long = vec![b' '; REPORT_BYTES_MAX as usize + 1];
+        assert!(parse_report(&long, &ReadOptions::default()).unwrap_err().1.contains("16 MiB"));
+    }
+
+    #[test]
+    fn syntax_is_told_by_its_line() {
+        let text = b"{\n  \"version\": 1,\n  \"engine\": swift\n}";
+        let (line, what) = parse_report(text, &ReadOptions::default()).unwrap_err();
+        assert_eq!(line, Some(3));
+        assert!(what.starts_with("no report of `apus sync --report`: expected value"), "{what}");
+        assert!(!what.contains("line"), "{what}");
+    }
+
+    #[test]
+    fn a_run_that_failed_says_why_it_cannot_be_drawn() {
+        let text = br#"{"version": 1, "failure": {"code": 3, "text": "a disk is full"}}"#;
+        let (_, what) = parse_report(text, &ReadOptions::default()).unwrap_err();
+        assert!(what.contains("failed") && what.ends_with("a disk is full"), "{what}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_change_leaves_a_run_or_an_error(
+            at in any::<prop::sample::Index>(), byte: u8, since_block: bool,
+        ) {
+            let mut text = report().to_string().into_bytes();
+            let at = at.index(text.len());
+            text[at] = byte;
+            let since = if since_block { Since::FirstBlock } else { Since::Start };
+            let options = ReadOptions { since, ..ReadOptions::default() };
+            if let Ok(run) = parse_report(&text, &options) {
+                prop_assert!(run.points().windows(2).all(|p| p[0].seconds <= p[1].seconds));
+                prop_assert!(run.points()[0].seconds >= 0.0);
+                prop_assert!(run.points().iter().all(|p| p.seconds <= run.total_seconds));
+            }
+        }
     }
 }

@@ -9,6 +9,7 @@ use crate::page;
 use crate::print;
 use crate::render::bar::Canvas;
 use crate::watched::{About, Note, Shared, Watched};
+use apus_chain::utc;
 use apus_storage::open_to_append;
 use console::Term;
 use std::fs::File;
@@ -98,55 +99,7 @@ impl RunLog {
     /// Writes a line. That it cannot be written is no reason to end a run.
     pub(crate) fn write(&mut self, note: &Note) {
         let text = note.text.trim_end().replace('\n', "\n    ");
-        let line = format!("{} {}: {text}\n", date(note.time as u64), note.kind);
+        let line = format!("{} {}: {text}\n", utc(note.time as i64), note.kind);
         let _ = self.file.write_all(line.as_bytes());
-    }
-}
-
-/// Seconds since 1970 as date and time in UTC, by the rules of RFC 3339.
-pub(crate) fn date(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    let (mut year, mut day) = (1970, days);
-    let length = |year: u64| if is_leap(year) { 366 } else { 365 };
-    while day >= length(year) {
-        day -= length(year);
-        year += 1;
-    }
-    let february = if is_leap(year) { 29 } else { 28 };
-    let mut month = 1;
-    for days in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
-        if day < days {
-            break;
-        }
-        day -= days;
-        month += 1;
-    }
-    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
-    format!("{year:04}-{month:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z", day + 1)
-}
-
-fn is_leap(year: u64) -> bool {
-    year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dates() {
-        for (seconds, text) in [
-            (0, "1970-01-01T00:00:00Z"),
-            // The genesis block, as every explorer shows it.
-            (1_231_006_505, "2009-01-03T18:15:05Z"),
-            (951_782_400, "2000-02-29T00:00:00Z"),
-            (1_709_164_799, "2024-02-28T23:59:59Z"),
-            (1_709_251_200, "2024-03-01T00:00:00Z"),
-            (4_107_542_399, "2100-02-28T23:59:59Z"),
-            (4_107_542_400, "2100-03-01T00:00:00Z"),
-            (1_798_761_599, "2026-12-31T23:59:59Z"),
-        ] {
-            assert_eq!(date(seconds), text);
-        }
     }
 }

@@ -4,16 +4,15 @@
 //! engine knows what its records take at most, it refuses by itself.
 
 use crate::args::{AggregateArg, HintsArg, SinkArg};
+use crate::args::{expect_interpreter, verifier};
 use crate::failure::Failure;
 use crate::files::{
     MadeFolders, expect_apart, expect_hints, expect_new_folder, expect_outside, expect_writable,
 };
+use crate::files::{bytes_in, expect_places, tell_aside};
 use crate::machine::{clock, threads, watch_signals};
 use crate::node::expect_first_blocks;
-use crate::options::{expect_interpreter, verifier};
 use crate::peers;
-use crate::places;
-use crate::places::{bytes_in, expect_places};
 use crate::plan::{BlocksSize, Needs, PlanWay, SetSize, tell_little_room};
 use crate::print;
 use crate::render::{Renderer, RunRecord, Watch};
@@ -24,7 +23,7 @@ use crate::report::{
 use crate::sync::{JobSource, RunJob, writes};
 use crate::watched::lock;
 use crate::workdir::{WorkFolder, default_path};
-use apus_chain::{BlockHash, Params};
+use apus_chain::{BlockHash, Height, Params, ScriptVerifier};
 use apus_datadir::{BlockFiles, chain_folder};
 use apus_engine::utxo::forest::{DiskForest, ForestStore};
 use apus_engine::utxo::store::{DiskOptions, DiskStore};
@@ -32,12 +31,12 @@ use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_storage::DirStorage;
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::engines::swiftsync::hints::{BitOrder, HintsOptions};
-use apus_sync::peers::KeptFolder;
+use apus_sync::peers::{KeptFolder, Peers};
 use apus_sync::{
     BridgeOptions, COINS, ConnectOptions, DatadirBlocks, Engine, Event, FOREST, FolderKind,
     FolderOutput, HINTS, HintedTask, HintedValidity, HintsInput, KEPT, MemoryParts, MergeSyncTask,
-    Observer, Output, OutputKind, POSITIONS, ProofsInput, ProvenTask, Request, RunEnv, Source,
-    Stop, SyncError, Task, UsageError, Warning, draft_of, parent,
+    Observer, Outcome, Output, OutputKind, POSITIONS, ProofsInput, ProvenTask, Request, RunEnv,
+    Source, Stop, SyncError, Task, UsageError, Warning, draft_of, parent,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,8 +55,8 @@ pub(crate) fn run(job: &RunJob<'_>) -> Result<RunReport, Failure> {
     let report = match &result {
         Ok(report) => serde_json::to_value(report),
         Err(failure) => {
-            let reached = record.as_ref().map(RunRecord::reached).unwrap_or_default();
-            let report = FailedReport::new(job.chain.name(), failure, reached);
+            let history = record.as_ref().map(|record| record.history.clone()).unwrap_or_default();
+            let report = FailedReport::new(job.chain.name(), failure, history);
             leave_failed(job.run.report.as_deref(), &report);
             serde_json::to_value(report)
         }
@@ -88,53 +87,109 @@ fn run_watched(
     watch: Watch,
     ended: &mut Option<RunRecord>,
 ) -> Result<RunReport, Failure> {
-    let params = Params::of(job.chain);
-    let now = clock(params)?;
-    let verifier = verifier(params)?;
-    let paths = output_paths(job.outputs);
-    let assume_valid = job.connect.and_then(|args| args.assume.block(params));
-    expect_scripts(job, assume_valid)?;
-    let leave_witnesses = job.connect.map(|args| job.leaves_witnesses(args)).transpose()?;
-    let leave_witnesses = leave_witnesses.unwrap_or_default();
+    let rules = RunRules::of(job)?;
     let interrupt = watch_signals()?;
     unpack_hints(job, work_path, &interrupt)?;
-    let folders = folder_outputs(job);
-    let written = job.outputs.iter().filter_map(SinkArg::path).chain(job.run.report.as_deref());
-    let mut made = MadeFolders::around(written.chain([work_path]))?;
-    job.bridge.map_or(Ok(()), |proofs| made.make(proofs.folder))?;
+    let _made = made_folders(job, work_path)?;
     let folder = WorkFolder::open(work_path)?;
-    let coins = job.coins.map(|beyond| beyond.place.as_str());
-    folder.begin(coins)?;
-    let outputs: Vec<Output> = paths.into_iter().map(open_output).collect();
-    let peers = match &job.source {
-        JobSource::Peers(args) => {
-            let keep = kept_folder(job, work_path);
-            let peers = peers::start(args, params, job.run, folder.storage(), keep.as_ref());
-            Some(peers.inspect_err(|_| folder.leave())?)
-        }
-        JobSource::Files { .. } => None,
-    };
+    folder.begin(job.coins_place())?;
+    let peers = start_peers(job, rules.params, &folder, work_path)?;
     let renderer = Renderer::new(watch, peers.as_ref());
     warn_of_room(job, work_path, &renderer);
     for folder in unsure {
         let folder = folder.display().to_string();
         renderer.event(Event::Warning(Warning::NamesNotDurable { folder }));
     }
-    let threads = threads(job.run.par);
-    let memory = match &job.source {
-        JobSource::Files { .. } => MemoryParts::with_files(job.run.dbcache << 20, threads),
-        JobSource::Peers(_) => MemoryParts::with_peers(job.run.dbcache << 20),
+    let workdir = folder.storage();
+    let means =
+        RunMeans { workdir, peers: peers.as_ref(), renderer: &renderer, interrupt: &interrupt };
+    let outcome = compute(job, &rules, &means);
+    let record = &*ended.insert(renderer.into_record());
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(error) => return Err(give_up(job, folder, error)),
     };
-    let coins_path = work_path.join(COINS);
+    let report =
+        RunReport::new(&outcome, record.history.clone(), circumstances(job, peers.as_ref()));
+    if let Some(path) = &job.run.report {
+        write_report(path, &report).map_err(|failure| folder.keep(failure))?;
+    }
+    let folders = &outcome.written.folders;
+    apus_sync::complete_folders(folders).map_err(|error| folder.keep(error.into()))?;
+    leave_work_folder(job, folder, work_path, outcome.chain.stop.height)?;
+    folders.iter().for_each(tell_aside);
+    Ok(report)
+}
+
+/// By which rules blocks are judged, and at what time.
+struct RunRules {
+    params: &'static Params,
+    now: i64,
+    verifier: Option<Box<dyn ScriptVerifier>>,
+    assume_valid: Option<BlockHash>,
+    leave_witnesses: bool,
+}
+
+impl RunRules {
+    fn of(job: &RunJob<'_>) -> Result<Self, Failure> {
+        let params = Params::of(job.chain);
+        let now = clock(params)?;
+        let verifier = verifier(params)?;
+        let assume_valid = job.connect.and_then(|args| args.assume.block(params));
+        expect_scripts(job, assume_valid)?;
+        let leave_witnesses = job.connect.map(|args| job.leaves_witnesses(args)).transpose()?;
+        let leave_witnesses = leave_witnesses.unwrap_or_default();
+        Ok(Self { params, now, verifier, assume_valid, leave_witnesses })
+    }
+}
+
+/// What a run works with.
+struct RunMeans<'a> {
+    workdir: &'a DirStorage,
+    peers: Option<&'a Peers<'a>>,
+    renderer: &'a Renderer<'a>,
+    interrupt: &'a AtomicBool,
+}
+
+/// Makes the folders around all that the run writes; those that stay empty go again.
+fn made_folders(job: &RunJob<'_>, work_path: &Path) -> Result<MadeFolders, Failure> {
+    let written = job.outputs.iter().filter_map(SinkArg::path).chain(job.run.report.as_deref());
+    let mut made = MadeFolders::around(written.chain([work_path]))?;
+    job.bridge.map_or(Ok(()), |proofs| made.make(proofs.folder))?;
+    Ok(made)
+}
+
+/// Begins to look for peers, where blocks come from these.
+fn start_peers<'a>(
+    job: &RunJob<'_>,
+    params: &Params,
+    folder: &'a WorkFolder,
+    work_path: &Path,
+) -> Result<Option<Peers<'a>>, Failure> {
+    let JobSource::Peers(args) = &job.source else { return Ok(None) };
+    let keep = kept_folder(job, work_path);
+    let peers = peers::start(args, params, job.run, folder.storage(), keep.as_ref());
+    peers.inspect_err(|_| folder.leave()).map(Some)
+}
+
+/// Computes the set that the job asks for.
+fn compute(job: &RunJob<'_>, rules: &RunRules, means: &RunMeans<'_>) -> Result<Outcome, SyncError> {
+    let work_path = means.workdir.folder();
+    let (threads, budget) = (threads(job.run.par), job.run.dbcache << 20);
+    let memory = match &job.source {
+        JobSource::Files { .. } => MemoryParts::with_files(budget, threads),
+        JobSource::Peers(_) => MemoryParts::with_peers(budget),
+    };
+    let options = || DiskOptions { cache_bytes: memory.store_bytes, ..DiskOptions::default() };
+    let (coins_path, forest_path) = (work_path.join(COINS), work_path.join(FOREST));
     let open_store = || -> Result<Arc<dyn CoinsStore>, StoreError> {
-        if let Some(beyond) = job.coins {
-            return beyond.open(job.chain, memory.answers_bytes());
+        match job.coins {
+            Some(beyond) => beyond.open(job.chain, memory.answers_bytes()),
+            None => Ok(Arc::new(DiskStore::open(&coins_path, job.chain, options())?)),
         }
-        let options = DiskOptions { cache_bytes: memory.store_bytes, ..DiskOptions::default() };
-        Ok(Arc::new(DiskStore::open(&coins_path, job.chain, options)?))
     };
     let connect = job.connect.map(|args| ConnectOptions {
-        assume_valid,
+        assume_valid: rules.assume_valid,
         prevout_threads: args.prevout_threads.into(),
         cache_bytes: memory.coins_bytes,
         store: &open_store,
@@ -142,10 +197,8 @@ fn run_watched(
         hints_folder: work_path.join(HINTS),
         positions: work_path.join(POSITIONS),
     });
-    let (forest_path, budget) = (work_path.join(FOREST), job.run.dbcache << 20);
     let open_forest = || -> Result<Arc<dyn ForestStore>, StoreError> {
-        let options = DiskOptions { cache_bytes: memory.store_bytes, ..DiskOptions::default() };
-        Ok(Arc::new(DiskForest::open(&forest_path, job.chain, options)?))
+        Ok(Arc::new(DiskForest::open(&forest_path, job.chain, options())?))
     };
     let bridge = job.bridge.map(|proofs| BridgeOptions {
         storage: Arc::new(DirStorage::new(proofs.folder)),
@@ -157,92 +210,90 @@ fn run_watched(
     });
     // Beside the forest a run has the other half.
     let memory_bytes = if bridge.is_some() { budget / 2 } else { budget };
+    let outputs: Vec<Output> = output_paths(job.outputs).into_iter().map(open_output).collect();
+    let folders = folder_outputs(job);
     let request = Request {
-        source: match (&job.source, &peers) {
-            (_, Some(peers)) => Source::Peers(peers),
-            (JobSource::Files { blocksdir, use_index }, _) => {
-                Source::Files { blocksdir: blocksdir.clone(), use_index: *use_index }
-            }
-            (JobSource::Peers(_), None) => return Err(Failure::usage("no peers")),
-        },
+        source: source(job, means.peers),
         task: task(job, connect, bridge)?,
-        leave_witnesses: assume_valid.filter(|_| leave_witnesses),
+        leave_witnesses: rules.assume_valid.filter(|_| rules.leave_witnesses),
         stop: job.stop,
-        follow: matches!(&job.source, JobSource::Peers(args) if args.follow),
+        follow: job.follows(),
         outputs: &outputs,
         folders: &folders,
         muhash: job.muhash,
         env: RunEnv {
-            params,
+            params: rules.params,
             threads,
             memory_bytes,
             segment_bytes: job.run.segment_bytes,
             checkpoint_interval: Duration::from_secs(job.run.checkpoint_seconds.into()),
-            now,
-            verifier: verifier.as_deref(),
-            workdir: folder.storage(),
+            now: rules.now,
+            verifier: rules.verifier.as_deref(),
+            workdir: means.workdir,
             is_shared: false,
             given: None,
-            observer: &renderer,
-            interrupt: &interrupt,
+            observer: means.renderer,
+            interrupt: means.interrupt,
         },
     };
-    let outcome = renderer.beside(|| match job.machines {
+    means.renderer.beside(|| match job.machines {
         Some(machines) => apus_sync::run_shared(&request, machines),
         None => apus_sync::run(&request),
-    });
-    drop(request);
-    let record = &*ended.insert(renderer.into_record());
-    let outcome = match outcome {
-        Ok(outcome) => outcome,
-        Err(error) => {
-            let about_hints = error.is_about_hints();
-            let mut failure = folder.give_up(error);
-            if let Some(hints) = job.hints.filter(|_| about_hints) {
-                failure.message = format!("{}: {}", hints.named().display(), failure.message);
-            }
-            return Err(failure);
+    })
+}
+
+/// Where blocks come from. Blocks of a job from peers have these.
+fn source<'a>(job: &RunJob<'_>, peers: Option<&'a Peers<'a>>) -> Source<'a> {
+    match (&job.source, peers) {
+        (JobSource::Files { blocksdir, use_index }, _) => {
+            Source::Files { blocksdir: blocksdir.clone(), use_index: *use_index }
         }
-    };
-    let report = RunReport::new(
-        &outcome,
-        Circumstances {
-            network: job.chain,
-            threads,
-            dbcache_mib: job.run.dbcache,
-            wall_seconds: record.wall_seconds,
-            segments_resumed: record.segments_resumed,
-            phases: record.phases.clone(),
-            series: record.series.clone(),
-            warnings: record.warnings.clone(),
-            lasting: record.lasting.clone(),
-            workers: record.workers.clone(),
-            files: WrittenFile::all(job.outputs),
-            peers: peers.as_ref().map(|peers| peers::report(&peers.status())),
-        },
-    );
-    if let Some(path) = &job.run.report {
-        write_report(path, &report).map_err(|failure| folder.keep(failure))?;
+        (JobSource::Peers(_), peers) => Source::Peers(peers.expect("they were started")),
     }
-    apus_sync::complete_folders(&outcome.folders).map_err(|error| folder.keep(error.into()))?;
-    let follows = matches!(&job.source, JobSource::Peers(args) if args.follow);
+}
+
+/// Ends a run that failed. An error about hints begins with their file.
+fn give_up(job: &RunJob<'_>, folder: WorkFolder, error: SyncError) -> Failure {
+    let about_hints = job.hints.filter(|_| error.is_about_hints());
+    let mut failure = folder.give_up(error);
+    if let Some(hints) = about_hints {
+        failure.message = format!("{}: {}", hints.named().display(), failure.message);
+    }
+    failure
+}
+
+/// What the run was like, for its report.
+fn circumstances(job: &RunJob<'_>, peers: Option<&Peers<'_>>) -> Circumstances {
+    Circumstances {
+        network: job.chain,
+        threads: threads(job.run.par),
+        dbcache_mib: job.run.dbcache,
+        peers: peers.map(|peers| peers::report(&peers.status())),
+        files: WrittenFile::all(job.outputs),
+    }
+}
+
+/// Ends a run that succeeded at a height. What of its work folder a later run goes on from stays.
+fn leave_work_folder(
+    job: &RunJob<'_>,
+    folder: WorkFolder,
+    work_path: &Path,
+    height: Height,
+) -> Result<(), Failure> {
+    let place = work_path.display();
     // A data directory has the blocks in it, and nothing is added to one that is complete.
     let has_blocks = |output: &SinkArg| matches!(output, SinkArg::Datadir(_));
-    if follows && !job.outputs.iter().any(has_blocks) {
+    if job.follows() && !job.outputs.iter().any(has_blocks) {
         folder.leave_ended()?;
         print::aside(format_args!(
-            "progress is kept in {}: {}the same command goes on from block {}",
-            work_path.display(),
+            "progress is kept in {place}: {}the same command goes on from block {height}",
             if writes(job.outputs) { "when what was written has other names, " } else { "" },
-            outcome.stop_height
         ));
-    } else if let Some(place) = coins {
-        folder.leave_coins(place)?;
+    } else if let Some(coins) = job.coins_place() {
+        folder.leave_coins(coins)?;
         print::aside(format_args!(
-            "the coins stay at {place}, and what is known of them in {}: once there are more blocks, the same command goes \
-             on from block {}",
-            work_path.display(),
-            outcome.stop_height
+            "the coins stay at {coins}, and what is known of them in {place}: once there are more blocks, the same \
+             command goes on from block {height}"
         ));
     } else {
         folder.discard()?;
@@ -250,11 +301,10 @@ fn run_watched(
     if job.bridge.is_some() {
         print::aside(format_args!(
             "the forest stays in {}: a later run with the same --out and --workdir goes on from it",
-            forest_path.display()
+            work_path.join(FOREST).display()
         ));
     }
-    outcome.folders.iter().for_each(places::tell_aside);
-    Ok(report)
+    Ok(())
 }
 
 /// Where all scripts are to be run, a build that runs none says so before it asks for headers. With
@@ -271,7 +321,7 @@ fn task<'a>(
     job: &RunJob<'_>,
     connect: Option<ConnectOptions<'a>>,
     bridge: Option<BridgeOptions<'a>>,
-) -> Result<Task<'a>, Failure> {
+) -> Result<Task<'a>, SyncError> {
     if let Some(hints) = job.hints {
         return Ok(Task::Hinted(HintedTask {
             hints: hints_input(hints, job.hints_order),

@@ -6,11 +6,9 @@
 //! line's beginning and for the points of a picture. It does not judge whether a chain makes sense:
 //! a reorganization goes down and up again, as it did.
 
-mod line;
-
 use super::{ReadOptions, RunFileError, Since, Wrong};
+use crate::plot::read::HEIGHT_MAX;
 use crate::plot::run::{PlotMeasure, PlotPoint, PlottedRun, ScriptsRun, Thinner};
-use line::{LogEvent, LogLine, TipLine};
 use std::io::{BufRead, Read};
 
 /// Bytes of a line that are looked at: what is wanted stands within some hundred.
@@ -261,5 +259,402 @@ impl DebugLogReader {
     }
 }
 
+/// What happened, and when.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct LogLine {
+    pub(super) time: LogTime,
+    pub(super) event: LogEvent,
+}
+
+/// Something that a course is made of.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum LogEvent {
+    /// A node started: its name and version.
+    Start(String),
+    /// A block became the tip.
+    Tip(TipLine),
+    /// The node said that it validates all signatures, or does so from the next block on.
+    ScriptsRun,
+    /// It said that it takes those of some blocks for valid.
+    ScriptsAssumed,
+}
+
+/// What a line says of a new tip.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TipLine {
+    pub(super) height: u64,
+    /// Transactions of the chain up to it, the first block's among them, where the line has them.
+    pub(super) transactions: Option<u64>,
+}
+
+/// A time stamp.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LogTime {
+    /// Microseconds since 1970.
+    pub(super) micros: i64,
+    /// Whether it has whole seconds only.
+    pub(super) coarse: bool,
+}
+
+const TIP: &[u8] = b"UpdateTip: new best=";
+
+/// What a node says of scripts when it starts, and from version 30 on at blocks (Bitcoin Core: `src/init.cpp`,
+/// `src/node/chainstate.cpp`, `src/validation.cpp`).
+const SCRIPTS_RUN: [&[u8]; 2] =
+    [b"Validating signatures for all blocks.", b"Enabling script verification at block #"];
+const SCRIPTS_ASSUMED: [&[u8]; 2] =
+    [b"Assuming ancestors of block ", b"Disabling script verification at block #"];
+
+/// So many bytes other programs may write before a line of the node's.
+const BEFORE_MAX: usize = 256;
+
+impl LogLine {
+    /// What a line says, if it matters; an error if it seems to, but cannot be understood.
+    pub(super) fn parse(line: &[u8]) -> Result<Option<Self>, String> {
+        let (mut has_time, mut has_tip) = (false, false);
+        for at in 0..line.len().min(BEFORE_MAX) {
+            if at > 0 && !b" \t\"".contains(&line[at - 1]) {
+                continue;
+            }
+            let rest = &line[at..];
+            has_tip |= rest.starts_with(TIP);
+            let Some((time, rest)) = LogTime::split(rest) else { continue };
+            has_time = true;
+            if let Some(found) = Self::at(time, rest)? {
+                return Ok(Some(found));
+            }
+        }
+        match has_tip && !has_time {
+            true => Err("a block without a time: the node ran with -logtimestamps=0, so that this log has no \
+                         course"
+                .to_owned()),
+            false => Ok(None),
+        }
+    }
+
+    /// What stands behind a time.
+    fn at(time: LogTime, rest: &[u8]) -> Result<Option<Self>, String> {
+        let message = message(rest);
+        let event = if let Some(tip) = message.strip_prefix(TIP) {
+            let height = height(tip).map_err(|what| format!("a block's line without {what}"))?;
+            LogEvent::Tip(TipLine { height, transactions: transactions(tip) })
+        } else if let Some(version) = version(message) {
+            LogEvent::Start(version)
+        } else if SCRIPTS_RUN.iter().any(|words| message.starts_with(words)) {
+            LogEvent::ScriptsRun
+        } else if SCRIPTS_ASSUMED.iter().any(|words| message.starts_with(words)) {
+            LogEvent::ScriptsAssumed
+        } else {
+            return Ok(None);
+        };
+        Ok(Some(Self { time, event }))
+    }
+}
+
+/// What follows the prefixes, each in brackets and with a blank after it. The prefix of a
+/// background validation is taken for one of the message, which then is none that matters.
+fn message(mut rest: &[u8]) -> &[u8] {
+    loop {
+        let close: &[u8] = match rest.first() {
+            Some(b'[') if !rest.starts_with(b"[background") => b"] ",
+            Some(b'(') if rest.starts_with(b"(mocktime: ") => b") ",
+            _ => return rest,
+        };
+        let Some(end) = rest.windows(2).position(|pair| pair == close) else { return rest };
+        rest = &rest[end + 2..];
+    }
+}
+
+/// The height after the hash.
+fn height(tip: &[u8]) -> Result<u64, &'static str> {
+    let hash = tip.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+    // Versions before 0.13 wrote two blanks.
+    let rest = tip[hash..].trim_ascii_start().strip_prefix(b"height=");
+    let rest = rest.filter(|_| hash == 64).ok_or("a hash")?;
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let text = std::str::from_utf8(&rest[..digits]).unwrap_or_default();
+    // A number that goes on where the line ends may have lost digits.
+    let whole = rest.get(digits).is_some_and(|byte| b" \n\r".contains(byte));
+    let height = text.parse().ok().filter(|height| whole && *height <= HEIGHT_MAX);
+    height.ok_or("a height")
+}
+
+/// The number behind ` tx=`.
+fn transactions(tip: &[u8]) -> Option<u64> {
+    const BEFORE: &[u8] = b" tx=";
+    let at = tip.windows(BEFORE.len()).position(|bytes| bytes == BEFORE)? + BEFORE.len();
+    let digits = tip[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    // A number that goes on where the line ends may have lost digits.
+    let whole = tip.get(at + digits).is_some_and(|byte| b" \n\r".contains(byte));
+    std::str::from_utf8(&tip[at..at + digits]).ok()?.parse().ok().filter(|_| whole)
+}
+
+/// `Bitcoin Core version v30.0.0 (release build)` and the like, in short.
+fn version(message: &[u8]) -> Option<String> {
+    const END: &[u8] = b" build)";
+    // Whatever follows it a program wrote that keeps logs.
+    let end = message.windows(END.len()).position(|bytes| bytes == END)?;
+    let text = std::str::from_utf8(&message[..end]).ok().filter(|it| it.starts_with("Bitcoin"))?;
+    let (name, version) = text.split_once(" version ")?;
+    let (version, _) = version.rsplit_once(" (")?;
+    version.starts_with('v').then(|| format!("{name} {version}"))
+}
+
+impl LogTime {
+    /// A time stamp at the beginning of a line, and what follows it and a blank.
+    fn split(line: &[u8]) -> Option<(Self, &[u8])> {
+        let number = |range: std::ops::Range<usize>| -> Option<i64> {
+            let digits = line.get(range)?;
+            digits.iter().try_fold(0, |number, digit| {
+                digit.is_ascii_digit().then(|| number * 10 + i64::from(digit - b'0'))
+            })
+        };
+        let marks = [(4, b'-'), (7, b'-'), (13, b':'), (16, b':')];
+        if marks.iter().any(|(at, mark)| line.get(*at) != Some(mark)) {
+            return None;
+        }
+        // Versions before 0.18 wrote a blank, and nothing behind.
+        let zone: &[u8] = match line.get(10)? {
+            b'T' => b"Z ",
+            b' ' => b" ",
+            _ => return None,
+        };
+        let [year, month, day] = [number(0..4)?, number(5..7)?, number(8..10)?];
+        let [hour, minute, second] = [number(11..13)?, number(14..16)?, number(17..19)?];
+        if hour > 23 || minute > 59 || second > 60 {
+            return None;
+        }
+        let (micros, coarse, end) = match line.get(19)? {
+            b'.' => (number(20..26)?, false, 26),
+            _ => (0, true, 19),
+        };
+        let rest = line[end..].strip_prefix(zone)?;
+        let days = days_since_1970(year, month, day)?;
+        let seconds = ((days * 24 + hour) * 60 + minute) * 60 + second;
+        let time = Self { micros: seconds * 1_000_000 + micros, coarse };
+        Some((time, rest))
+    }
+}
+
+/// Days of the Gregorian calendar.
+fn days_since_1970(year: i64, month: i64, day: i64) -> Option<i64> {
+    const BEFORE: [i64; 13] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365];
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let index = usize::try_from(month - 1).ok().filter(|index| *index < 12)?;
+    let february = i64::from(leap && month == 2);
+    if day < 1 || day > BEFORE[index + 1] - BEFORE[index] + february {
+        return None;
+    }
+    // Leap days before this year.
+    let before = year - 1;
+    let leaps = before / 4 - before / 100 + before / 400;
+    let of_1970 = 1969 / 4 - 1969 / 100 + 1969 / 400;
+    let this_year = BEFORE[index] + i64::from(leap && month > 2) + day - 1;
+    Some((year - 1970) * 365 + leaps - of_1970 + this_year)
+}
+
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod line_tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const HASH: &str = "0f9188f13cb7b2c71f2a335e3a4fc328bf5beb436012afca590b1a11466e2206";
+
+    fn event(line: &str) -> Option<LogEvent> {
+        LogLine::parse(line.as_bytes()).unwrap().map(|line| line.event)
+    }
+
+    #[test]
+    fn days_are_those_of_the_calendar() {
+        // Seconds as `date -u -d DATE +%s` gives them.
+        for (date, seconds) in [
+            ((1970, 1, 1), 0),
+            ((2000, 2, 29), 951_782_400),
+            ((2009, 1, 3), 1_230_940_800),
+            ((2024, 12, 31), 1_735_603_200),
+            ((2100, 3, 1), 4_107_542_400),
+        ] {
+            assert_eq!(days_since_1970(date.0, date.1, date.2), Some(seconds / 86_400), "{date:?}");
+        }
+        for (year, month, day) in
+            [(2023, 2, 29), (2100, 2, 29), (2024, 0, 1), (2024, 13, 1), (2024, 4, 31), (2024, 4, 0)]
+        {
+            assert_eq!(days_since_1970(year, month, day), None);
+        }
+    }
+
+    #[test]
+    fn a_tip_is_known_behind_every_prefix() {
+        let tip = format!("UpdateTip: new best={HASH} height=300 version=0x30000000");
+        for prefix in [
+            "",
+            "[initload] ",
+            "[msghand] [src/validation.cpp:3381] [void UpdateTipLog(const A&, B::C)] ",
+            "[validation.cpp:2845] [UpdateTip] [all:info] ",
+            "(mocktime: 2026-11-22T00:17:42Z) [init] ",
+        ] {
+            let line = format!("2026-11-22T00:17:42Z {prefix}{tip}\n");
+            let tip = TipLine { height: 300, transactions: None };
+            assert_eq!(event(&line), Some(LogEvent::Tip(tip)), "{line}");
+        }
+        for prefix in ["[background validation] ", "[msghand] [background validation] ", "- ", "x"]
+        {
+            let line = format!("2026-11-22T00:17:42Z {prefix}{tip}\n");
+            assert_eq!(event(&line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_line_is_known_behind_what_programs_put_before_it() {
+        let tip = format!("UpdateTip: new best={HASH} height=300 version=0x30000000");
+        let micros = 1_795_306_662_000_000;
+        for before in [
+            "Nov 22 00:17:43 host bitcoind[567]: ",
+            "2026-11-22T00:17:43+0000 host bitcoind[567]: ",
+            "2026-11-22T00:17:43.495731Z host bitcoind[567]: ",
+            "2026-11-22T00:17:43.495731Z ",
+            "2026-11-22T00:17:43.495731823Z stdout F ",
+            "bitcoind-1  | ",
+            "node\t",
+            "{\"log\":\"",
+        ] {
+            for time in ["2026-11-22T00:17:42Z", "2026-11-22 00:17:42"] {
+                let line = format!("{before}{time} [msghand] {tip}\n");
+                let found = LogLine::parse(line.as_bytes()).unwrap().expect(&line);
+                assert_eq!(found.time.micros, micros, "{line}");
+                assert_eq!(found.event, LogEvent::Tip(TipLine { height: 300, transactions: None }));
+                let said = LogLine::parse(format!("{before}{tip}\n").as_bytes());
+                // A time of the other program's will do where the node wrote none.
+                let is_time = before == "2026-11-22T00:17:43.495731Z ";
+                assert!(said.is_err() || is_time || before.contains('Z'), "{said:?}");
+            }
+        }
+        let old = format!(
+            "2015-11-22 00:17:42 UpdateTip: new best={HASH}  height=300  log2_work=1 tx=301 \n"
+        );
+        assert_eq!(
+            event(&old),
+            Some(LogEvent::Tip(TipLine { height: 300, transactions: Some(301) }))
+        );
+        let start = "{\"log\":\"2026-11-22T00:17:42Z Bitcoin Core version v30.0.0 (release build)\\n\",\"stream\":\"stdout\"}";
+        assert_eq!(event(start), Some(LogEvent::Start("Bitcoin Core v30.0.0".to_owned())));
+        let far = " ".repeat(BEFORE_MAX) + "2026-11-22T00:17:42Z " + &tip;
+        assert_eq!(event(&far), None);
+    }
+
+    #[test]
+    fn transactions_are_told_where_their_number_is_whole() {
+        for (rest, transactions) in [
+            (" version=1 log2_work=9.2 tx=301 date='2026'\n", Some(301)),
+            (" tx=301\n", Some(301)),
+            (" tx=301", None),
+            (" tx= date\n", None),
+            (" tx=99999999999999999999 \n", None),
+            (" version=1\n", None),
+        ] {
+            let line = format!("2026-11-22T00:17:42Z UpdateTip: new best={HASH} height=300{rest}");
+            assert_eq!(
+                event(&line),
+                Some(LogEvent::Tip(TipLine { height: 300, transactions })),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_start_is_known_by_name_and_version() {
+        for (message, name) in [
+            ("Bitcoin Core version v30.0.0 (release build)\n", "Bitcoin Core v30.0.0"),
+            (
+                "[init] Bitcoin Knots version v29.4.3.knots20260508 (release build)\n",
+                "Bitcoin Knots v29.4.3.knots20260508",
+            ),
+            (
+                "Bitcoin Core version v31.99.0-b88bffe\u{e9} (debug build)\r\n",
+                "Bitcoin Core v31.99.0-b88bffe\u{e9}",
+            ),
+        ] {
+            let line = format!("2026-11-22T00:17:42.671833Z {message}");
+            assert_eq!(event(&line), Some(LogEvent::Start(name.to_owned())));
+        }
+        for message in ["Bitcoin Core version 30 (release build)", "version v30 (release build)"] {
+            assert_eq!(event(&format!("2026-11-22T00:17:42Z {message}\n")), None);
+        }
+    }
+
+    #[test]
+    fn what_a_node_says_of_scripts_is_understood() {
+        for (message, what) in [
+            ("Validating signatures for all blocks.", LogEvent::ScriptsRun),
+            (
+                "[init] Assuming ancestors of block 00 have valid signatures.",
+                LogEvent::ScriptsAssumed,
+            ),
+            ("Disabling script verification at block #1 (00).", LogEvent::ScriptsAssumed),
+            ("Enabling script verification at block #300 (00): too young.", LogEvent::ScriptsRun),
+        ] {
+            assert_eq!(event(&format!("2026-11-22T00:17:42Z {message}\n")), Some(what));
+        }
+        assert_eq!(
+            event("2026-11-22T00:17:42Z Script verification uses 1 additional threads\n"),
+            None
+        );
+    }
+
+    #[test]
+    fn times_have_seconds_or_micros() {
+        let time = |text: &str| LogTime::split(text.as_bytes()).map(|(time, _)| time);
+        let day = 1_795_305_600_000_000;
+        assert_eq!(time("2026-11-22T00:00:00Z x"), Some(LogTime { micros: day, coarse: true }));
+        assert_eq!(time("2026-11-22 00:00:00 x"), Some(LogTime { micros: day, coarse: true }));
+        let fine = LogTime { micros: day + 3_723_000_001, coarse: false };
+        assert_eq!(time("2026-11-22T01:02:03.000001Z "), Some(fine));
+        assert_eq!(time("2026-11-22 01:02:03.000001 x"), Some(fine));
+        for text in [
+            "2026-11-22T00:00:00Z",
+            "2026-11-22 00:00:00Z x",
+            "2026-11-22T00:00:00 x",
+            "2026-11-22T00:00:00.000001234Z x",
+            "2026-11-22T00:00:00.01Z x",
+            "2026-11-31T00:00:00Z x",
+            "2026-11-22T24:00:00Z x",
+            "2026-11-2XT00:00:00Z x",
+            "",
+        ] {
+            assert_eq!(time(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_block_that_cannot_be_understood_is_an_error() {
+        let time = "2026-11-22T00:17:42Z ";
+        for (line, what) in [
+            (format!("{time}UpdateTip: new best={HASH} height= version"), "a height"),
+            (format!("{time}UpdateTip: new best={HASH} height=-1 "), "a height"),
+            (format!("{time}UpdateTip: new best={HASH} height=2147483648 "), "a height"),
+            (format!("{time}UpdateTip: new best={HASH} height=12"), "a height"),
+            (format!("{time}UpdateTip: new best={HASH} version=1 height=1 "), "a hash"),
+            (format!("{time}UpdateTip: new best=00 height=1 "), "a hash"),
+            (format!("UpdateTip: new best={HASH} height=1 "), "-logtimestamps=0"),
+        ] {
+            let said = LogLine::parse(line.as_bytes()).unwrap_err();
+            assert!(said.contains(what), "{line}: {said}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_are_too_strange(prefix in "(2026-11-22T00:17:42(\\.123456)?Z )?(\\[[a-z]{0,9}\\]? ?)*",
+            middle in "(UpdateTip: new best=[0-9a-f]{63,65} height=[0-9]{0,12}[ \n]?)?",
+            bytes in prop::collection::vec(any::<u8>(), 0..99),
+        ) {
+            let line = [prefix.as_bytes(), middle.as_bytes(), &bytes].concat();
+            if let Ok(Some(LogLine { event: LogEvent::Tip(TipLine { height, .. }), .. })) = LogLine::parse(&line) {
+                prop_assert!(height <= HEIGHT_MAX);
+            }
+        }
+    }
+}
