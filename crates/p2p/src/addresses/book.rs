@@ -7,9 +7,8 @@
 //!
 //! Invariant: `index` has exactly the entries, `groups` and `sources` count those that no user named.
 
-use super::{Host, NetGroup, NodeAddress, is_routable};
+use super::{Host, NetGroup, NodeAddress, Services, is_routable};
 use crate::PeerId;
-use crate::message::Services;
 use apus_chain::Network;
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};

@@ -5,8 +5,7 @@
 //! over. What the user named, and which peers misbehaved, is not in it.
 
 use super::book::AddressSource;
-use super::{AddressBook, Host, NodeAddress};
-use crate::message::Services;
+use super::{AddressBook, Host, NodeAddress, Services};
 use apus_chain::Network;
 use std::fmt::Write as _;
 use std::net::IpAddr;
