@@ -16,7 +16,7 @@ mod reader;
 pub use cursor::RunCursor;
 pub use form::RecordGroup;
 pub use form::{Answers, CoinsForm, LeavesForm, MadeForm, PlacesForm, RunForm, SpentForm};
-pub use lanes::{LanePiece, Lot, RunLanes};
+pub use lanes::RunLanes;
 pub use merging::Merging;
 pub use merging::RunWriter;
 pub use merging::{divide, divide_sizes};
@@ -29,8 +29,8 @@ use crate::workdir::names::MERGE;
 use apus_chain::Txid;
 use apus_storage::Storage;
 use core::marker::PhantomData;
-pub use reader::first_record;
 use reader::{IndexedRun, RunReader};
+pub use reader::{LanePiece, Lot, first_record};
 use std::collections::VecDeque;
 
 /// Records merged between two looks at progress and interruption: some milliseconds.

@@ -222,6 +222,11 @@ impl<'a> Workdir<'a> {
         self.storage.describe(&partial_name(done.range))
     }
 
+    /// What lies here makes no sense.
+    pub fn damaged(&self) -> SyncError {
+        SyncError::Io(IoError::WorkdirDamaged { file: self.storage.describe("") })
+    }
+
     /// The bytes of a run, all at once: for those that follow one another. They are read when they are
     /// wanted: those of the whole chain together would fill memory.
     pub fn read_run<'r>(&self, run: &'r RunInfo) -> Result<Cow<'r, [u8]>, SyncError> {

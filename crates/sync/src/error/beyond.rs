@@ -1,7 +1,5 @@
 //! [`ChainGap`] and [`InvalidBlock`]: what a chain lacks, and why, to explain where it ends.
 
-use super::{InvalidError, SyncError};
-use crate::engines::in_order::ChainstateError;
 use apus_chain::{BlockHash, Height, KNOTS_CHAIN, KnownBlock};
 use apus_datadir::BlockFile;
 use std::fmt::{Display, Formatter};
@@ -194,22 +192,4 @@ impl Display for InvalidBlock {
 impl InvalidBlock {
     /// Why a block is invalid takes no more bytes.
     pub const WHY_BYTES_MAX: usize = 1000;
-
-    /// The block that an error is about, if the error is that a block breaks a rule.
-    pub fn of(error: &SyncError) -> Option<Self> {
-        let (block, mut why) = match error {
-            SyncError::Invalid(InvalidError::InvalidBlock { height, hash, error }) => {
-                let block = KnownBlock { height: *height, hash: *hash };
-                (block, format!("{error} [{}]", error.reason()))
-            }
-            SyncError::Run(error) => return error.invalid_block(),
-            SyncError::Chainstate { error } => match &**error {
-                ChainstateError::Invalid { block, error } => (*block, error.with_reason()),
-                _ => return None,
-            },
-            _ => return None,
-        };
-        why.truncate(why.floor_char_boundary(Self::WHY_BYTES_MAX));
-        Some(Self { block, why })
-    }
 }

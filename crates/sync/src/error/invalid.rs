@@ -1,7 +1,8 @@
 //! [`InvalidError`]: the data is wrong: a block breaks a rule, hints do not fit, a chain is too short.
 
-use super::{ChainGap, ErrorKind};
-use apus_chain::{BlockError, BlockHash, Height, OutPoint, Txid, UtxoSetHash};
+use super::{ChainGap, ErrorKind, InvalidBlock, SyncError};
+use crate::engines::in_order::ChainstateError;
+use apus_chain::{BlockError, BlockHash, Height, KnownBlock, OutPoint, Txid, UtxoSetHash};
 
 /// See the module.
 #[derive(Debug, thiserror::Error)]
@@ -119,5 +120,25 @@ impl InvalidError {
     /// As [`SyncError::spoils_progress`](super::SyncError::spoils_progress).
     pub(super) fn spoils_progress(&self) -> bool {
         matches!(self, Self::DuplicateTransaction { .. } | Self::AssumeUtxo { .. })
+    }
+}
+
+impl InvalidBlock {
+    /// The block that an error is about, if the error is that a block breaks a rule.
+    pub fn of(error: &SyncError) -> Option<Self> {
+        let (block, mut why) = match error {
+            SyncError::Invalid(InvalidError::InvalidBlock { height, hash, error }) => {
+                let block = KnownBlock { height: *height, hash: *hash };
+                (block, format!("{error} [{}]", error.reason()))
+            }
+            SyncError::Run(error) => return error.invalid_block(),
+            SyncError::Chainstate { error } => match &**error {
+                ChainstateError::Invalid { block, error } => (*block, error.with_reason()),
+                _ => return None,
+            },
+            _ => return None,
+        };
+        why.truncate(why.floor_char_boundary(Self::WHY_BYTES_MAX));
+        Some(Self { block, why })
     }
 }

@@ -5,10 +5,9 @@
 
 use super::KeyRange;
 use super::form::RunForm;
-use super::lanes::{LanePiece, Lot};
 use crate::error::{IoError, StorageResult, SyncError};
-use crate::workdir::RunInfo;
 use crate::workdir::index::{RunIndex, checksum, prefix};
+use crate::workdir::{HeldRun, RunInfo};
 use apus_hash::prefetch;
 use apus_storage::Storage;
 use core::marker::PhantomData;
@@ -50,6 +49,63 @@ impl IndexedRun {
         let all = &self.index.sections;
         let first = all.partition_point(|section| section.prefix < from).saturating_sub(1);
         (first, all[..first].iter().map(|section| section.bytes as usize).sum())
+    }
+}
+
+/// Records that follow one another in a run.
+#[derive(Clone)]
+pub struct LanePiece {
+    pub(super) of: LaneSource,
+    pub(super) range: Range<usize>,
+}
+
+/// What they lie in.
+#[derive(Clone)]
+pub(super) enum LaneSource {
+    /// A section that was read.
+    Section(Arc<Vec<u8>>),
+    /// A whole run in memory.
+    Held(Arc<HeldRun>),
+}
+
+impl LanePiece {
+    /// Of a run in memory.
+    pub(super) fn held(held: &Arc<HeldRun>, range: Range<usize>) -> Self {
+        Self { of: LaneSource::Held(Arc::clone(held)), range }
+    }
+
+    /// What lies behind so many bytes, which stay; none where that is nothing.
+    pub(super) fn split_off(&mut self, bytes: usize) -> Option<Self> {
+        let at = self.range.start + bytes;
+        let rest = Self { of: self.of.clone(), range: at..self.range.end };
+        self.range.end = at;
+        (!rest.range.is_empty()).then_some(rest)
+    }
+
+    /// The records.
+    pub fn bytes(&self) -> &[u8] {
+        let bytes = match &self.of {
+            LaneSource::Section(bytes) => bytes,
+            LaneSource::Held(held) => &held.bytes,
+        };
+        &bytes[self.range.clone()]
+    }
+}
+
+/// What a thread takes of a run: a piece, and seldom some more of the sections behind it.
+pub struct Lot {
+    pub(super) run: usize,
+    pub(super) first: LanePiece,
+    pub(super) rest: Vec<LanePiece>,
+}
+
+impl Lot {
+    pub fn pieces(&self) -> impl Iterator<Item = &LanePiece> {
+        std::iter::once(&self.first).chain(&self.rest)
+    }
+
+    pub(super) fn into_pieces(self) -> (LanePiece, Vec<LanePiece>) {
+        (self.first, self.rest)
     }
 }
 

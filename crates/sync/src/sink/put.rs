@@ -11,12 +11,12 @@ use crate::error::{InvalidError, IoError, SyncError};
 use crate::folder::{FolderKind, FolderOutput, WrittenFolder, draft_of};
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
 use crate::request::{Output, OutputKind, Request, RunEnv};
-use crate::runs::{CoinsForm, EachRecord, MergeBudget, merge_runs};
+use crate::runs::EachRecord;
 use crate::sink::chainstate::ChainstateSink;
 use crate::sink::datadir::KeptSink;
 use crate::sink::datadir::{DatadirSink, DraftWithBlocks, chainstate_folder};
 use crate::sink::forest::{StoredLeaves, draft_roots, roots};
-use crate::sink::set_hash::hash_set;
+use crate::sink::set_hash::{SetHash, hash_set, merge_all};
 use crate::sink::{CoinSink, FileDraft, HashSink, SetInfo, SnapshotSink, TotalsSink, Whole};
 use crate::source::ChainSource;
 use crate::taker::BatchTaker;
@@ -103,17 +103,6 @@ fn draft_hints<'a>(
     Ok((draft, file))
 }
 
-/// Gives the records of all runs to `each`, in the order of a snapshot.
-pub fn merge_all(
-    env: &RunEnv<'_>,
-    runs: Vec<RunInfo>,
-    each: &mut EachRecord<'_>,
-) -> Result<(), SyncError> {
-    let budget = MergeBudget::new(env.memory_bytes / 2);
-    let go_on = || stop_if_interrupted(env.interrupt);
-    merge_runs::<CoinsForm>(env.workdir, runs, budget, &go_on, each)
-}
-
 /// Where the records of a set come from, in the order of a snapshot.
 pub enum SetRecords<'r> {
     /// Out of some runs, which are merged.
@@ -147,13 +136,6 @@ pub enum SetMuHash {
     Known(Option<[u8; 32]>),
     /// To be computed on the way, if it is wanted, with the totals.
     Compute,
-}
-
-/// What the set's hash is, and of how many coins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SetHash {
-    pub hash_serialized_3: [u8; 32],
-    pub coins: u64,
 }
 
 /// What is known of a set before it is handed out.

@@ -1,7 +1,6 @@
 //! [`JoinFound`]: what a part of the join found for segments, as pieces of objects with digests of their own.
 
-use super::shuffle::{many, write_objects};
-use super::wire::{ObjectPart, ObjectRef};
+use super::wire::{ObjectPart, ObjectRef, many, write_objects};
 use apus_chain::{Reader, write_compact_size};
 
 /// What a part of the join found for a segment.

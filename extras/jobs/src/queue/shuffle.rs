@@ -7,7 +7,7 @@
 
 use super::RunId;
 use super::found::{FoundPart, JoinFound, read_parts, write_parts};
-use super::wire::{ObjectRef, WireError, begin, open, read_key, write_key};
+use super::wire::{ObjectRef, WireError, begin, many, open, read_key, write_key, write_objects};
 use crate::job::JobKey;
 use apus_chain::{Height, HeightRange, MuHash, OutPoint, Reader, write_compact_size};
 use apus_sync::engines::mergesync::Gathered;
@@ -381,20 +381,6 @@ impl Sent for ConnectDone {
         };
         Some(Self { blocks, bytes, fragment, undo: many(reader, ObjectRef::read)? })
     }
-}
-
-/// So many that are said to follow. Memory is taken for those that do.
-pub(super) fn many<T>(
-    reader: &mut Reader<'_>,
-    mut one: impl FnMut(&mut Reader<'_>) -> Option<T>,
-) -> Option<Vec<T>> {
-    let count = reader.compact_size().ok()?;
-    (0..count).map(|_| one(reader)).collect()
-}
-
-pub(super) fn write_objects(objects: &[ObjectRef], out: &mut Vec<u8>) {
-    write_compact_size(out, objects.len() as u64);
-    objects.iter().for_each(|object| object.write(out));
 }
 
 fn write_existed(existed: &BTreeMap<Height, Vec<OutPoint>>, out: &mut Vec<u8>) {

@@ -15,15 +15,14 @@
 //!
 //! It says nothing about blocks itself: the threads that check them tell.
 
-use crate::error::{InvalidBlock, SourceError, SyncError};
-use crate::progress::{Event, Observer, stop_if_interrupted};
-use crate::source::peers::{LOOK, Peers, PeersChain};
+use super::Peers;
+use crate::error::SourceError;
+use crate::progress::{Event, Observer};
 use crate::warning::Warning;
 use apus_chain::{BlockHash, HeaderChain, Height, KnownBlock, block_work};
 use apus_p2p::network::BestHeader;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// A chain may lack the work of so many blocks and still be taken for one that ends at the tip: as
@@ -46,7 +45,7 @@ const REMEMBERED_MAX: usize = 256;
 
 /// Why a block is not to be gone for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum ChainFault {
+pub(super) enum ChainFault {
     /// It breaks a rule.
     Invalid { height: Height, why: String },
     /// No peer gave it, so many times.
@@ -71,7 +70,7 @@ impl Choice {
         self.faults.iter().filter(|(_, fault)| counts(fault)).map(|(hash, _)| *hash).collect()
     }
 
-    fn put(&mut self, hash: BlockHash, fault: ChainFault) {
+    pub(super) fn put(&mut self, hash: BlockHash, fault: ChainFault) {
         self.faults.retain(|(known, _)| *known != hash);
         if self.faults.len() >= REMEMBERED_MAX {
             self.faults.pop_front();
@@ -79,7 +78,7 @@ impl Choice {
         self.faults.push_back((hash, fault));
     }
 
-    fn withheld(&mut self, hash: BlockHash, now: Instant) {
+    pub(super) fn withheld(&mut self, hash: BlockHash, now: Instant) {
         let known = self.faults.iter().find(|(known, _)| *known == hash);
         let times = match known {
             Some((_, ChainFault::Withheld { times, .. })) => times.saturating_add(1),
@@ -176,52 +175,6 @@ impl<'a> Peers<'a> {
     fn is_far_behind(&self, chain: &HeaderChain, work: u128) -> bool {
         let most = self.network.best_without(&[]).map_or(0, |most| most.chain_work);
         leads_far(chain, most, work)
-    }
-
-    /// A chain to go on with where one fails with `error`, if that is about a block that others do
-    /// without.
-    pub fn other_chain<'p>(
-        &'p self,
-        chain: &HeaderChain,
-        error: &SyncError,
-        follow: bool,
-        interrupt: &'p AtomicBool,
-    ) -> Result<Option<PeersChain<'p>>, SyncError> {
-        let (hash, invalid) = match error {
-            SyncError::Source(SourceError::ChainLeft { hash, .. }) => (*hash, None),
-            _ => match InvalidBlock::of(error) {
-                Some(invalid) => (invalid.block.hash, Some(invalid)),
-                None => return Ok(None),
-            },
-        };
-        let now = Instant::now();
-        match invalid {
-            Some(InvalidBlock { block, why }) => {
-                self.choice().put(hash, ChainFault::Invalid { height: block.height, why });
-                // A peer that has it in its chain is of no use, now and later.
-                self.network.invalid(&hash);
-            }
-            None => self.choice().withheld(hash, now),
-        }
-        loop {
-            let other = match self.way_around(chain, &hash, follow) {
-                Some(ChainWay::Better(best) | ChainWay::Other(best)) => {
-                    self.network.chain_to(&best.hash)
-                }
-                Some(ChainWay::Back(chain)) => {
-                    let allowed = self.disputed(&chain).is_ok();
-                    return allowed.then(|| self.settled_on(chain, interrupt)).transpose();
-                }
-                None => None,
-            };
-            match other {
-                Some(other) if self.disputed(&other).is_err() => return Ok(None),
-                Some(other) => return self.settled_on(Arc::new(other), interrupt).map(Some),
-                None if now.elapsed() >= self.looked_for() => return Ok(None),
-                None => self.network.wait(LOOK),
-            }
-            stop_if_interrupted(interrupt)?;
-        }
     }
 
     /// That the chain with the most work goes far on from an invalid block.
