@@ -7,8 +7,8 @@ mod book;
 mod file;
 mod seeds;
 
-pub use book::{AddressBook, AddressReach};
-pub use file::{AddressFileError, FILE_BYTES_MAX, Restored};
+pub use book::AddressBook;
+pub use file::{FILE_BYTES_MAX, Restored};
 pub use seeds::{default_port, dns_seeds, resolve_seeds, seeds_by_name};
 
 use apus_chain::Network;

@@ -10,9 +10,7 @@ pub mod invalid;
 pub mod names;
 pub mod plan;
 pub mod record;
-pub(crate) mod sealed;
 mod segment;
-mod store;
 
 pub use segment::{FinishedRange, HeldRun, RunInfo, SegmentsOf, runs_of};
 

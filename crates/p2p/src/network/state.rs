@@ -5,7 +5,7 @@ use super::peer::{NetworkPeer, Outgoing};
 use super::serve::RawHeaders;
 use super::{NetworkError, NetworkOptions};
 use crate::PeerId;
-use crate::addresses::{AddressBook, AddressReach, NodeAddress};
+use crate::addresses::{AddressBook, NodeAddress};
 use crate::download::{self, Download, Limit};
 use crate::headers::{self, HeaderSync};
 use crate::message::{Inventory, InventoryKind, Message};
@@ -116,7 +116,7 @@ pub(super) struct NetworkState {
 impl NetworkState {
     pub(super) fn new(options: &NetworkOptions, seed: u64) -> Self {
         let mut book = AddressBook::new(options.params.network, seed);
-        book.set_reach(AddressReach { onion: options.proxy.is_some(), ..AddressReach::default() });
+        book.set_onion(options.proxy.is_some());
         // What does not read well is found again.
         let _ = book.restore(&options.addresses, super::unix_time());
         let mut headers = HeaderSync::new(&options.params, super::unix_time());

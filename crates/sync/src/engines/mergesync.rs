@@ -165,7 +165,10 @@ fn last_joined(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Height, S
     }
     let holds_all = |output: &FolderOutput| output.kind == FolderKind::Datadir(DatadirBlocks::All);
     if dir.archive().is_none() || request.folders.iter().any(holds_all) {
-        return Err(SyncError::Usage(UsageError::BlocksTwice));
+        return Err(SyncError::usage(
+            "mergesync goes over the blocks twice, and peers would send all of them again: have the run keep \
+             them, for a chainstate beside them, or get them first and name their folder",
+        ));
     }
     let connected = is_gone_on_from(request, dir)?;
     Ok(match Workdir::read_plan(request.env.workdir)? {

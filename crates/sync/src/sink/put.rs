@@ -197,7 +197,11 @@ pub fn put_set(
         },
     };
     if coins != set.coins {
-        return Err(SyncError::Io(IoError::CoinCount { written: coins, kept: set.coins }));
+        return Err(SyncError::io(format!(
+            "the coins written ({coins}) are not those that the segments kept ({}): this is a mistake in \
+             the program, and nothing was written under the output's name",
+            set.coins
+        )));
     }
     match request.env.params.assumeutxo_for(&set.base) {
         Some(known) if known.hash_serialized != hash_serialized_3 => {

@@ -26,7 +26,6 @@ use std::time::{Duration, Instant};
 
 mod chain;
 mod choice;
-mod clock;
 mod counts;
 mod damaged;
 mod kept;

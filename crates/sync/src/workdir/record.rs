@@ -5,12 +5,12 @@
 //! a crash leaves the store at, the totals are known, and the sum of all coins there, under a key that
 //! is this run's secret. Format: `docs/formats/workdir.md`.
 
+use super::names;
 use super::names::RECORD;
 use super::plan::unseen_difference;
-use super::sealed;
 use crate::engines::in_order::Totals;
 use crate::error::{IoError, StorageResult, SyncError};
-use crate::random::random_bytes;
+use crate::system::random_bytes;
 use apus_chain::{BlockHash, CoinSum, CoinSumKey, Height, KnownBlock, Network, Reader};
 use apus_storage::{Storage, read_whole, write_atomically};
 
@@ -105,7 +105,7 @@ impl Record {
     }
 
     fn to_bytes(&self) -> Vec<u8> {
-        let mut out = sealed::begin(MAGIC, VERSION);
+        let mut out = names::begin(MAGIC, VERSION);
         out.extend_from_slice(&self.identity.network.magic());
         out.extend_from_slice(&self.identity.assume_valid.unwrap_or(BlockHash::ZERO).0);
         out.extend_from_slice(&self.identity.unseen.to_le_bytes());
@@ -121,11 +121,11 @@ impl Record {
             out.push(u8::from(sum.is_some()));
             out.extend_from_slice(&sum.unwrap_or_default().to_bytes());
         }
-        sealed::seal(out)
+        names::seal(out)
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let mut reader = sealed::open(bytes, MAGIC, VERSION)?;
+        let mut reader = names::open(bytes, MAGIC, VERSION)?;
         let network = Network::from_magic(*reader.array().ok()?)?;
         let assume_valid = BlockHash(*reader.array().ok()?);
         let assume_valid = (assume_valid != BlockHash::ZERO).then_some(assume_valid);
