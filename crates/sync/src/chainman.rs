@@ -181,7 +181,7 @@ pub trait TipCoins: Send {
 
 // Why a chain manager cannot go on; an invalid block is no reason.
 
-/// Why a [`ChainManager`](super::ChainManager) cannot go on.
+/// Why a [`ChainManager`] cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum ChainManagerError {
     /// The log could not be read or written.

@@ -24,7 +24,7 @@ const DOING_MAX: usize = 64;
 /// No sign of life is longer.
 const BEAT_BYTES_MAX: usize = 16 << 10;
 
-/// See the module.
+/// A machine's sign of life.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Beat {
     pub(crate) version: u32,
@@ -119,7 +119,7 @@ impl Beats {
 
 // [`InWork`]: which jobs a machine is at.
 
-/// See the module.
+/// Which jobs a machine is at.
 #[derive(Default)]
 pub(crate) struct InWork {
     next: u64,
@@ -187,7 +187,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(6);
 /// So many runs are remembered at most.
 const RUNS_MAX: usize = 1000;
 
-/// See the module.
+/// Which runs have a coordinator.
 #[derive(Clone, Default)]
 pub(crate) struct Leaders(Arc<Mutex<HashMap<String, Instant>>>);
 

@@ -59,7 +59,7 @@ impl MessageReader {
         self.incoming.set_tick(tick)
     }
 
-    /// Takes memory for blocks from there, where [`BlockBuffer`] leave theirs.
+    /// Takes memory for blocks from there, where [`BlockBuffer`](super::BlockBuffer)s leave theirs.
     pub fn use_buffers(&mut self, buffers: &Arc<Buffers>) {
         self.incoming.use_buffers(buffers);
     }

@@ -320,7 +320,7 @@ pub(super) fn damaged(storage: &dyn Storage, name: &str) -> SyncError {
 
 // [`RunCursor`]: a way through a run that is in memory, from one number to the next.
 
-/// See the module. Sections are passed as a whole, so few records are looked at where many are taken at a time.
+/// A way through a run that is in memory. Sections are passed as a whole, so few records are looked at where many are taken at a time.
 pub struct RunCursor<'r, F> {
     run: &'r [u8],
     /// What was not taken yet begins here.
