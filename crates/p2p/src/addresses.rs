@@ -7,14 +7,40 @@ mod book;
 mod file;
 mod seeds;
 
-pub use book::{AddressBook, AddressReach};
-pub use file::{AddressFileError, FILE_BYTES_MAX, Restored};
+pub use book::AddressBook;
+pub use file::{FILE_BYTES_MAX, Restored};
 pub use seeds::{default_port, dns_seeds, resolve_seeds, seeds_by_name};
 
-use crate::message::Services;
 use apus_chain::Network;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// What a peer offers (BIP-144, BIP-159, BIP-324 and Core `protocol.h`, `ServiceFlags`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct Services(pub u64);
+
+impl Services {
+    /// All blocks (`NODE_NETWORK`).
+    pub const NETWORK: Self = Self(1);
+    /// Blocks with witnesses (`NODE_WITNESS`).
+    pub const WITNESS: Self = Self(1 << 3);
+    /// The last 288 blocks (`NODE_NETWORK_LIMITED`).
+    pub const NETWORK_LIMITED: Self = Self(1 << 10);
+    /// The encrypted transport (`NODE_P2P_V2`).
+    pub const P2P_V2: Self = Self(1 << 11);
+
+    /// Whether all of `other` are among these.
+    #[must_use]
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// These and those.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
 
 /// Where a node is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -11,7 +11,6 @@ pub mod headers;
 pub mod message;
 pub mod network;
 pub mod proofs;
-pub mod proxy;
 pub mod transport;
 pub mod utreexo;
 

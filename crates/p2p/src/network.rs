@@ -8,28 +8,29 @@
 //! Nothing here is durable: what is worth keeping (headers, addresses) is handed out.
 
 mod blocks;
-mod by_hash;
 mod choice;
 mod driver;
+mod mailbox;
 mod peer;
 mod presence;
 mod serve;
 mod state;
 #[cfg(test)]
 mod tests;
+mod threads;
 
 pub use crate::transport::BlockBuffer;
-pub use by_hash::WantBlock;
-pub use choice::{BestHeader, ClockDoubt, RefusedHeaders};
+pub use blocks::{NextBlock, WantBlock, WantRange};
+pub use choice::{BestHeader, ClockDoubt};
 pub use serve::BlockProvider;
+pub use state::RefusedHeaders;
 
 use crate::PeerId;
 use crate::addresses::NodeAddress;
 use crate::download::{DownloadTotals, Limit};
 use crate::message::Services;
 use crate::transport::{Buffers, Transport, TransportChoice};
-use apus_chain::{BlockHash, HEADER_SIZE, HeaderChain, Height, HeightRange, Params};
-use blocks::{Mail, Mailbox};
+use apus_chain::{BlockHash, HEADER_SIZE, HeaderChain, Height, Params};
 use serve::ServiceOffer;
 use state::NetworkState;
 use std::io;
@@ -206,7 +207,7 @@ impl PeerNetwork {
         let mut network = Self { shared: Arc::clone(&shared), driver: None, listener: None };
         let failed = |error: io::Error| NetworkError::Thread(error.to_string());
         if let Some(address) = shared.options.listen {
-            network.listener = Some(serve::listen(&shared, address)?);
+            network.listener = Some(threads::listen(&shared, address)?);
         }
         let driver = std::thread::Builder::new().name("peers".to_owned());
         network.driver = Some(driver.spawn(move || driver::drive(&shared)).map_err(failed)?);
@@ -305,15 +306,6 @@ impl PeerNetwork {
         state.act(now);
     }
 
-    /// Asks for all blocks of `range`, which no other caller asks for at this time.
-    pub fn want(&self, range: HeightRange) -> WantRange<'_> {
-        let mut state = self.shared.lock();
-        let mailbox = state.want(range, self.shared.now());
-        drop(state);
-        self.shared.wake.notify_all();
-        WantRange { shared: &self.shared, range, mailbox, left: range.count(), given: None }
-    }
-
     /// Which peers are there, and how fast they are.
     pub fn status(&self) -> NetworkStatus {
         self.shared.lock().status(self.shared.now())
@@ -334,88 +326,12 @@ impl Drop for PeerNetwork {
         self.shared.changed.notify_all();
         if let Some((address, thread)) = self.listener.take() {
             // If it cannot be reached any more it waits for good, and does no harm.
-            if serve::stop_listening(address) {
+            if threads::stop_listening(address) {
                 let _ = thread.join();
             }
         }
         let _ = self.driver.take().map(JoinHandle::join);
         // Threads of peers end by themselves: their sockets are closed.
-    }
-}
-
-/// Blocks of a range, in the order in which they come. What is not taken when this is dropped is
-/// not asked for any more.
-pub struct WantRange<'a> {
-    shared: &'a NetworkShared,
-    range: HeightRange,
-    mailbox: Arc<Mailbox>,
-    /// Blocks that were not accepted yet.
-    left: u32,
-    /// The block that was given last, until it is judged.
-    given: Option<BlockHash>,
-}
-
-/// What [`WantRange::next`] came to.
-#[derive(Debug)]
-pub enum NextBlock {
-    /// A block: say [`WantRange::accepted`], [`WantRange::damaged`] or [`WantRange::returned`].
-    Block(Height, BlockBuffer),
-    /// All were accepted.
-    Done,
-    /// Nothing came in time.
-    Nothing,
-    /// Nothing will come.
-    Failed(NetworkError),
-}
-
-impl WantRange<'_> {
-    /// The next block, for which it waits so long at most.
-    pub fn next(&mut self, patience: Duration) -> NextBlock {
-        if self.left == 0 {
-            return NextBlock::Done;
-        }
-        match self.mailbox.take(patience) {
-            Mail::Block(height, hash, raw) => {
-                self.given = Some(hash);
-                NextBlock::Block(height, raw)
-            }
-            Mail::Nothing => NextBlock::Nothing,
-            Mail::Closed => self.shared.why_closed(),
-        }
-    }
-
-    /// The block that was given last was taken.
-    pub fn accepted(&mut self) {
-        let Some(hash) = self.given.take() else { return };
-        self.left -= 1;
-        let now = self.shared.now();
-        self.shared.lock().accepted(&hash, now);
-    }
-
-    /// The caller did not look at the block given last: that says nothing about it, or its sender.
-    pub fn returned(&mut self) {
-        let Some(hash) = self.given.take() else { return };
-        let now = self.shared.now();
-        self.shared.lock().returned(&hash, now);
-    }
-
-    /// The copy of the block that was given last is damaged: another one is wanted. The address of
-    /// the peer that sent it, if it is still there.
-    pub fn damaged(&mut self) -> Option<String> {
-        let hash = self.given.take()?;
-        let now = self.shared.now();
-        self.shared.lock().damaged(&hash, now)
-    }
-}
-
-impl Drop for WantRange<'_> {
-    fn drop(&mut self) {
-        let now = self.shared.now();
-        let mut state = self.shared.lock();
-        state.unwant(self.range, now);
-        if let Some(hash) = self.given.take() {
-            state.returned(&hash, now);
-        }
     }
 }
 

@@ -16,8 +16,8 @@ pub use answers::ProofAnswers;
 
 use crate::addresses::NodeAddress;
 use crate::message::{Message, Services};
-use crate::transport::socket::{PeerError, PeerFault};
 use crate::transport::{Connection, Dial, connect};
+use crate::transport::{PeerError, PeerFault};
 use crate::utreexo::{BRIDGE, UTREEXO, UTREEXO_ARCHIVE};
 use apus_chain::{BlockHash, KnownBlock};
 use std::sync::atomic::{AtomicBool, Ordering};

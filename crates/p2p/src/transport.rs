@@ -9,18 +9,20 @@
 //! blocks are never agreed on. All of it ends by one deadline, and after a bounded number of other
 //! messages.
 
-pub(crate) mod socket;
+mod error;
+mod proxy;
+mod socket;
 mod stream;
 #[cfg(test)]
 mod tests;
 mod v2;
 
-pub use socket::{PeerError, PeerFault};
-pub use stream::{BlockBuffer, Buffers, MessageReader, MessageWriter};
+pub use error::{PeerError, PeerFault};
+pub use socket::{BlockBuffer, Buffers};
+pub use stream::{MessageReader, MessageWriter};
 
 use crate::addresses::NodeAddress;
 use crate::message::{Message, PROTOCOL_VERSION, Services, VersionMessage};
-use crate::proxy;
 use apus_chain::Network;
 use socket::{Deadline, Incoming};
 use std::net::{Shutdown, SocketAddr, TcpStream};

@@ -1,7 +1,7 @@
 //! Which chain a run goes for, by its source: the best one at first, one of more work later, and another
 //! one where a block is invalid or cannot be had.
 
-use crate::error::{InvalidBlock, NoWayOn, SourceError, SyncError, UsageError};
+use crate::error::{InvalidBlock, NoWayOn, SourceError, SyncError};
 use crate::folder::FolderKind;
 use crate::node_tip::NodeTip;
 use crate::progress::{ChainBy, Event, Observer, Phase, Silent};
@@ -193,7 +193,13 @@ fn compare_with_node(
     }
     let end = KnownBlock { height: chain.tip_height(), hash: *chain.tip_hash() };
     if use_index == (UseIndex::Connected { older: false }) {
-        return Err(SyncError::Usage(UsageError::OlderThanNode { node: Box::new(node), end }));
+        return Err(SyncError::usage(format!(
+            "the node's coins are at {node}, and the blocks that its index has as valid, with their undo \
+             data, lead to block {} ({}) alone: nothing was replaced. `bitcoind -reindex` makes the node judge \
+             all of its blocks anew; with --replace-with-older the coins of that block take the place of \
+             those that are there",
+            end.height, end.hash
+        )));
     }
     request.env.observer.event(Event::Warning(Warning::NodeIsFurther { node, end }));
     Ok(())

@@ -10,27 +10,29 @@
 //! and a block is told apart from the chain that it would have completed only where that chain's
 //! verdict came from another block ([`SubmitOutcome::Rejected`]).
 
-use apus_chain::{
-    Ancestry, BlockChecker, BlockHash, CheckedBlock, HeaderId, KnownBlock, Params, ScriptVerifier,
-};
-use blocks::BlockFolder;
-pub use error::ChainManagerError;
-use orphans::Orphans;
-pub use orphans::{ORPHANS_BYTES_MAX, ORPHANS_MAX};
-pub use replay::{LogSync, Resumed};
-use std::time::{SystemTime, UNIX_EPOCH};
-use tree::BlockTree;
-pub use validated::ValidatedCoins;
-
 mod accept;
-mod activate;
-mod blocks;
-mod error;
 mod log;
 mod orphans;
 mod replay;
 mod tree;
-mod validated;
+
+pub use orphans::{ORPHANS_BYTES_MAX, ORPHANS_MAX};
+pub use replay::{LogSync, Resumed};
+
+use crate::engines::in_order::{Chainstate, ChainstateError};
+use crate::error::ErrorKind;
+use apus_chain::{
+    Ancestry, BlockChecker, BlockHash, CheckedBlock, HeaderId, Height, KnownBlock, OutPoint,
+    Params, ScriptVerifier,
+};
+use apus_engine::utxo::store::{CoinsStore, EachCoin, Flush, StoreError};
+use apus_engine::utxo::{CoinBytes, ConnectContext};
+use log::BlockFolder;
+use orphans::Orphans;
+use std::io;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tree::BlockTree;
 
 /// What became of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,9 +144,6 @@ impl ChainManager {
     }
 }
 
-#[cfg(test)]
-mod tests;
-
 // [`TipCoins`]: the coins at the tip, which the chain manager moves from block to block.
 //
 // The seam to the engine that knows every rule about coins. The manager decides which block comes
@@ -179,3 +178,184 @@ pub trait TipCoins: Send {
     /// Makes the coins as durable as they can be.
     fn flush(&mut self) -> Result<(), TipCoinsError>;
 }
+
+// Why a chain manager cannot go on; an invalid block is no reason.
+
+/// Why a [`ChainManager`] cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ChainManagerError {
+    /// The log could not be read or written.
+    #[error("{file}: {error}")]
+    Storage {
+        /// The file.
+        file: String,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The log is not as it was written.
+    #[error("{file} is damaged ({what}): remove the folder to start anew")]
+    Damaged {
+        /// The file.
+        file: String,
+        /// What was found.
+        what: String,
+    },
+    /// The log was written by a later version of this program.
+    #[error(
+        "{file} has format {found}, and this program knows up to {known}: use the version that \
+         wrote it, or remove the folder to start anew"
+    )]
+    Newer {
+        /// The file.
+        file: String,
+        /// Its format.
+        found: u32,
+        /// The latest format known here.
+        known: u32,
+    },
+    /// The log is of another chain, or of other activation heights.
+    #[error(
+        "{file} holds blocks of another chain, or under other activation heights: give the \
+         options that it was begun with, or name another folder"
+    )]
+    OtherChain {
+        /// The file.
+        file: String,
+    },
+    /// The coins are at a block that the log does not hold.
+    #[error(
+        "the coins are at block {hash} (height {height}), which is not among the blocks: the \
+         folder is damaged; remove it to start anew"
+    )]
+    UnknownTip {
+        /// The block's hash.
+        hash: BlockHash,
+        /// Its height.
+        height: Height,
+    },
+    /// A block of ours no longer is what was checked.
+    #[error(
+        "block {hash} cannot be read back ({what}): the folder is damaged; remove it to start anew"
+    )]
+    BlockDamaged {
+        /// The block.
+        hash: BlockHash,
+        /// What was found.
+        what: String,
+    },
+    /// The coins could not be moved.
+    #[error("block {hash}: {error}")]
+    Coins {
+        /// The block that was to be connected or disconnected.
+        hash: BlockHash,
+        /// What went wrong.
+        error: TipCoinsError,
+    },
+}
+
+impl ChainManagerError {
+    /// What it means.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Newer { .. } | Self::OtherChain { .. } => ErrorKind::Usage,
+            Self::Storage { .. }
+            | Self::Damaged { .. }
+            | Self::UnknownTip { .. }
+            | Self::BlockDamaged { .. }
+            | Self::Coins { .. } => ErrorKind::Io,
+        }
+    }
+}
+
+/// Coins under every rule.
+pub struct ValidatedCoins {
+    state: Chainstate,
+    check_scripts: bool,
+}
+
+impl ValidatedCoins {
+    /// Takes a chain state. Without scripts what is left says nothing about who may spend what:
+    /// that is for tests alone.
+    pub fn new(state: Chainstate, check_scripts: bool) -> Self {
+        Self { state, check_scripts }
+    }
+
+    /// Begins to make coins durable when memory asks for it.
+    fn make_room(&mut self) -> Result<(), TipCoinsError> {
+        if self.state.flush_due() {
+            self.state.begin_flush().map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+fn failed(error: ChainstateError) -> TipCoinsError {
+    TipCoinsError::Failed(error.to_string())
+}
+
+impl TipCoins for ValidatedCoins {
+    fn tip(&self) -> KnownBlock {
+        *self.state.tip()
+    }
+
+    fn connect(&mut self, block: CheckedBlock, below: &dyn Ancestry) -> Result<(), TipCoinsError> {
+        let context = ConnectContext { ancestry: below, check_scripts: self.check_scripts };
+        match self.state.connect(block, &context) {
+            Ok(()) => self.make_room(),
+            Err(ChainstateError::Invalid { error, .. }) => {
+                Err(TipCoinsError::Invalid { reason: error.reject_reason() })
+            }
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    fn disconnect(&mut self, block: &CheckedBlock) -> Result<(), TipCoinsError> {
+        self.state.disconnect(block).map_err(failed)?;
+        self.make_room()
+    }
+
+    fn flush(&mut self) -> Result<(), TipCoinsError> {
+        self.state.flush().map_err(failed)
+    }
+}
+
+impl LogSync {
+    /// A store that writes nothing before the log is durable.
+    pub fn before(self, store: Arc<dyn CoinsStore>) -> Arc<dyn CoinsStore> {
+        Arc::new(AfterLog { log: self, store })
+    }
+}
+
+struct AfterLog {
+    log: LogSync,
+    store: Arc<dyn CoinsStore>,
+}
+
+impl CoinsStore for AfterLog {
+    fn tip(&self) -> Result<Option<KnownBlock>, StoreError> {
+        self.store.tip()
+    }
+
+    fn get(&self, outpoint: &OutPoint) -> Result<Option<CoinBytes>, StoreError> {
+        self.store.get(outpoint)
+    }
+
+    fn write(&self, flush: &Flush<'_>) -> Result<(), StoreError> {
+        self.log.sync().map_err(|error| StoreError::Io {
+            place: "the log of blocks".to_owned(),
+            error: error.to_string(),
+        })?;
+        self.store.write(flush)
+    }
+
+    fn undo(&self, block: &BlockHash) -> Result<Option<Vec<u8>>, StoreError> {
+        self.store.undo(block)
+    }
+
+    fn for_each(&self, each: &mut EachCoin<'_>) -> Result<(), StoreError> {
+        self.store.for_each(each)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,5 @@
 //! [`SyncError`]: everything that can end a run, in the kinds that exit codes tell apart.
 
-mod beyond;
 mod bridge;
 mod invalid;
 mod io_error;
@@ -8,9 +7,8 @@ mod proofs;
 mod source;
 mod usage;
 
-pub use beyond::{ChainGap, GapStretch, InvalidBlock};
 pub use bridge::BridgeError;
-pub use invalid::InvalidError;
+pub use invalid::{ChainGap, GapStretch, InvalidBlock, InvalidError};
 pub use io_error::IoError;
 pub use proofs::ProofsError;
 pub use source::ClockError;

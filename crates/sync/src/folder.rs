@@ -205,13 +205,15 @@ impl FolderDraft {
         match fs::rename(aside, &self.path) {
             // The names as they were before: whether this is durable does not matter.
             Ok(()) => at(&self.path)(error),
-            Err(back) => SyncError::Io(IoError::NotPublished {
-                path: self.path.display().to_string(),
-                draft: self.draft.display().to_string(),
-                aside: aside.display().to_string(),
-                error,
-                back,
-            }),
+            Err(back) => {
+                let (path, draft) = (self.path.display(), self.draft.display());
+                let aside = aside.display();
+                SyncError::io(format!(
+                    "{path}: {error}. What was there is whole in {aside}, and could not be put back: {back}. The \
+                     new folder is whole in {draft}. Rename {aside} to {path} and start again with the same \
+                     command, which takes {draft} up"
+                ))
+            }
         }
     }
 }
@@ -277,9 +279,11 @@ impl FolderMark {
     fn expect_in(&self, folder: &Path) -> Result<(), SyncError> {
         match self.is_in(folder)? {
             true => Ok(()),
-            false => {
-                Err(SyncError::Io(IoError::FolderGone { folder: folder.display().to_string() }))
-            }
+            false => Err(SyncError::io(format!(
+                "{} is not the folder any more that this run has written: it was moved, removed or \
+                 replaced meanwhile. Look for it, or start again",
+                folder.display()
+            ))),
         }
     }
 
@@ -412,8 +416,10 @@ fn expect_own(folder: &Path, place: &Path) -> Result<(), SyncError> {
 fn expect_made_here(folder: &Path) -> Result<(), SyncError> {
     let own = expect_own_output(folder).map_err(at(folder))?;
     own.map_err(|why| {
-        let folder = folder.display().to_string();
-        SyncError::Usage(UsageError::FolderOfOthers { folder, why })
+        let folder = folder.display();
+        SyncError::usage(format!(
+            "{folder}: {why}, so nothing is written there: remove it (rm -r), or name another output"
+        ))
     })
 }
 

@@ -13,14 +13,11 @@ pub mod folder;
 mod machines;
 mod node_tip;
 pub mod numbers;
-mod open_files;
 #[doc(hidden)]
 pub mod pass;
 #[doc(hidden)]
 pub mod progress;
 mod proofs;
-#[doc(hidden)]
-pub mod random;
 #[doc(hidden)]
 pub mod request;
 mod run;
@@ -32,6 +29,8 @@ pub mod sink;
 pub mod source;
 #[doc(hidden)]
 pub mod supply;
+#[doc(hidden)]
+pub mod system;
 mod taker;
 mod verify;
 #[doc(hidden)]
@@ -49,7 +48,6 @@ pub use folder::{Drafted, draft_of, expect_draft, expect_not_planted, owner_out_
 pub use folder::{complete as complete_folders, is_unfinished as is_unfinished_folder};
 pub use machines::{Machines, RootsAround, Segments};
 pub use node_tip::NodeTip;
-pub use open_files::ask_for_open_files;
 pub use progress::{ChainBy, DiskUse, Event, Observer, Phase, Progress, Silent, Worker, Workers};
 pub use progress::{Segment, SegmentState};
 pub use proofs::caches::{CachesFound, CachesRequest, replay_caches};
@@ -69,6 +67,7 @@ pub use source::blocksdir::{BlockHead, BlocksDir, UseIndex};
 pub use source::peers;
 pub use source::{BlockFetcher, BlockSource, ChainSource, GivenBlocks, Taken};
 pub use supply::ranges::{OutputsOfBlock, walk_outputs};
+pub use system::ask_for_open_files;
 pub use verify::{
     Finding, FindingKind, FoundFault, ProvenBy, Verify, VerifyOutcome, discard_verify,
     foreign_to_verify, has_verify_progress, look_at_index, verify,

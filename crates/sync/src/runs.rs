@@ -7,30 +7,28 @@
 //! with the checksums of its [sections](crate::workdir::index), by which a merge may also begin and end
 //! anywhere among the keys.
 
-mod cursor;
 mod form;
 mod lanes;
 mod merging;
 mod reader;
 
-pub use cursor::RunCursor;
 pub use form::RecordGroup;
 pub use form::{Answers, CoinsForm, LeavesForm, MadeForm, PlacesForm, RunForm, SpentForm};
-pub use lanes::{LanePiece, Lot, RunLanes};
+pub use lanes::RunLanes;
 pub use merging::Merging;
 pub use merging::RunWriter;
 pub use merging::{divide, divide_sizes};
 
 use crate::error::{StorageResult, SyncError};
-use crate::open_files::runs_open_max;
+use crate::system::runs_open_max;
 use crate::workdir::RunInfo;
 use crate::workdir::index::{RunIndex, SECTION_BYTES, Section};
 use crate::workdir::names::MERGE;
 use apus_chain::Txid;
 use apus_storage::Storage;
 use core::marker::PhantomData;
-pub use reader::first_record;
 use reader::{IndexedRun, RunReader};
+pub use reader::{LanePiece, Lot, RunCursor, first_record};
 use std::collections::VecDeque;
 
 /// Records merged between two looks at progress and interruption: some milliseconds.

@@ -9,7 +9,7 @@ pub mod datadir;
 pub mod forest;
 pub mod put;
 pub mod read_back;
-mod set_hash;
+pub mod set_hash;
 
 pub use chainstate::ReadBack;
 

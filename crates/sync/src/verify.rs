@@ -50,11 +50,11 @@ use apus_storage::{DirStorage, Storage, create_private_dir, write_atomically};
 use coins::{DRAFT, TAKEN};
 use finding::Findings;
 use index::NodeIndex;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use work::VerifyWork;
 
 /// Folders of the work folder: of the proof, of joining, and of the coins that the blocks leave.
 const PROOF: &str = "proof";
@@ -390,5 +390,20 @@ fn is_about_node(error: &SyncError) -> bool {
         SyncError::Source(SourceError::Interrupted | SourceError::Clock(_)) => false,
         SyncError::Source(_) | SyncError::NoWayOn { .. } => true,
         other => matches!(other.kind(), ErrorKind::Invalid | ErrorKind::Wrong),
+    }
+}
+
+/// What is verified by.
+struct VerifyWork<'a> {
+    request: &'a Verify<'a>,
+    findings: &'a Findings,
+    index: &'a NodeIndex,
+    /// Blocks that the index marks as invalid, and that break a rule.
+    marked_rightly: Mutex<HashSet<BlockHash>>,
+}
+
+impl VerifyWork<'_> {
+    fn marked_rightly(&self, hash: BlockHash) {
+        self.marked_rightly.lock().unwrap_or_else(PoisonError::into_inner).insert(hash);
     }
 }

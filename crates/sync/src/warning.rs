@@ -10,24 +10,34 @@ use std::fmt::{self, Display, Formatter};
 const RANGES_TOLD: usize = 3;
 
 /// Something that the user should know but that stops nothing. Its text has the advice.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Warning {
     /// The block index of a node cannot be used.
+    #[error("the block index is of no use, so all files are gone through: {why}")]
     NoIndex {
         /// Why.
         why: String,
     },
     /// Undo data that lie beside the blocks cannot be used.
+    #[error("the undo data are of no use, so the run does without them: {why}")]
     UndoUseless {
         /// Why.
         why: String,
     },
     /// Undo data of a node's last blocks is not what it should be.
+    #[error(
+        "{what}; a node goes back some blocks when it starts, to check itself, and may refuse to start: -checklevel=2 \
+         leaves that out, -reindex makes the data anew"
+    )]
     UndoOfNode {
         /// What is wrong with it, and where.
         what: String,
     },
     /// Records of blocks end too early.
+    #[error(
+        "{count} block record(s) end before their last byte, the first in {first}: cut off by a crash of the node, or an \
+         incomplete copy, and ignored"
+    )]
     TornRecords {
         /// How many.
         count: u64,
@@ -35,6 +45,10 @@ pub enum Warning {
         first: String,
     },
     /// Bytes of block files are no blocks.
+    #[error(
+        "{bytes} bytes in {places} place(s) of the block files are no blocks, the first in file {} at byte {}: skipped",
+        .first.0, .first.1
+    )]
     SkippedBytes {
         /// How many.
         bytes: u64,
@@ -44,6 +58,12 @@ pub enum Warning {
         first: (u32, u64),
     },
     /// There are blocks that do not join the chain, since others are missing.
+    #[error(
+        "the chain ends at block {} ({}){beyond}. Where these blocks should be part of it, copy the files that are missing or \
+         damaged from the node once more and give the same command again. A node that still fetches blocks may have some \
+         that join later",
+        .end.height, .end.hash
+    )]
     NotJoined {
         /// The last block of the chain.
         end: KnownBlock,
@@ -51,6 +71,11 @@ pub enum Warning {
         beyond: ChainGap,
     },
     /// A node's coins are at a block that the chain does not lead to, of more work.
+    #[error(
+        "the coins of the node beside these blocks are at {node}, and the chain ends at block {} ({}){}",
+        .end.height, .end.hash,
+        if .node.of_knots { "" } else { ": some of its blocks are missing, damaged or not valid" }
+    )]
     NodeIsFurther {
         /// Where they are.
         node: NodeTip,
@@ -58,6 +83,13 @@ pub enum Warning {
         end: KnownBlock,
     },
     /// Peers have a better chain, which is of the future by this machine's clock.
+    #[error(
+        "{} peer(s) have a chain up to block {} at least, of which block {} ({}) is of {}, more than two hours after \
+         this machine's clock at {}; {} other(s) do not have it. The run ends at block {} ({}). If the clock is wrong, \
+         set it, and give the same command again",
+        .doubt.chain.peers, .doubt.chain.height, .doubt.chain.first.height, .doubt.chain.first.hash,
+        utc(.doubt.chain.time.into()), utc(.doubt.now), .doubt.chain.others, .end.height, .end.hash
+    )]
     TooNew {
         /// Where the run ends.
         end: KnownBlock,
@@ -65,6 +97,10 @@ pub enum Warning {
         doubt: ClockDoubt,
     },
     /// Peers sent headers that were refused.
+    #[error(
+        "peers sent {} message(s) with headers that were refused: {}. The run ends at block {} ({})",
+        .refused.count, .refused.first.join("; "), .end.height, .end.hash
+    )]
     HeadersRefused {
         /// Where the run ends.
         end: KnownBlock,
@@ -72,6 +108,11 @@ pub enum Warning {
         refused: RefusedHeaders,
     },
     /// Peers said that they are further than the run came.
+    #[error(
+        "the run ends at block {} ({}), and {peers} peer(s) said to have blocks up to {height}, whose headers did not \
+         come: where they are right, connect to other peers, and give the same command again",
+        .end.height, .end.hash
+    )]
     PeersClaimMore {
         /// Where the run ends.
         end: KnownBlock,
@@ -81,10 +122,19 @@ pub enum Warning {
         height: Height,
     },
     /// Blocks are not kept, so peers that connect get few.
+    #[error(
+        "blocks are not kept, so peers that connect here are given headers and, of blocks, the last 32 MB; unless these are \
+         288 blocks, which on the main chain they are not, others are told that no blocks are to be had. With --blocks \
+         keep they are given all"
+    )]
     GivesFewBlocks,
     /// An earlier start put an invalid block aside.
+    #[error("{0}. An earlier start put it aside, with what descends from it")]
     PutAsideBefore(InvalidBlock),
     /// The chain that was gone for is left for another one.
+    #[error(
+        "{why}. {}The run goes on to block {} ({})", put_aside_too(.put_aside), .to.height, .to.hash
+    )]
     OtherChain {
         /// Why it is left.
         why: String,
@@ -94,6 +144,7 @@ pub enum Warning {
         to: KnownBlock,
     },
     /// A run that was interrupted ends at its tip, though a block above it failed.
+    #[error("{why}. The run ends at block {} ({})", .tip.height, .tip.hash)]
     EndsBelow {
         /// What failed.
         why: String,
@@ -101,11 +152,21 @@ pub enum Warning {
         tip: KnownBlock,
     },
     /// Blocks that are kept will have no undo data.
+    #[error(
+        "blocks {} will have no undo data in the folder of kept blocks, since this run proves them by hints or connected \
+         them before it kept blocks: a node there cannot go back below block {}, and has neither -blockfilterindex nor \
+         -coinstatsindex, which need undo data of all blocks: it ends where they are in its bitcoin.conf",
+        last_ranges(.ranges), .ranges.last().map_or(0, |last| last.end - 1)
+    )]
     NoUndo {
         /// Which; not empty.
         ranges: Vec<HeightRange>,
     },
     /// Blocks are connected in order, since there is little room for going over them in any.
+    #[error(
+        "the work folder is on a disk with {free} bytes free, and up to {needed} are needed to go over blocks in any order: \
+         they are connected one after the other, by the engine utxo. Another --workdir may have more room"
+    )]
     LittleRoom {
         /// Bytes that would be needed, at most.
         needed: u64,
@@ -113,6 +174,10 @@ pub enum Warning {
         free: u64,
     },
     /// There may be too little room for what a run makes.
+    #[error(
+        "{folder} is on a disk with {free} bytes free, and this run may take {needed}: make room, or name another place, \
+         which for progress is --workdir. `apus plan` says what takes how much"
+    )]
     LittleRoomForRun {
         /// A folder on the disk.
         folder: String,
@@ -122,11 +187,20 @@ pub enum Warning {
         free: u64,
     },
     /// A disk does not make names of files durable.
+    #[error(
+        "{folder} is on a disk that makes no new names durable when it is asked to, as some in a network: after a power cut \
+         see that what was written is there before you rely on it"
+    )]
     NamesNotDurable {
         /// A folder on it.
         folder: String,
     },
     /// Should something be wrong with a node, there is too little room to find it in any order of blocks.
+    #[error(
+        "the work folder is on a disk with {free} bytes free. Should something be wrong, up to {needed} are needed to name it \
+         in the shortest time: with less, blocks are connected one after the other, by the engine utxo, which takes longer. \
+         Another --workdir may have more room"
+    )]
     LittleRoomToFind {
         /// Bytes that would be needed, at most.
         needed: u64,
@@ -134,11 +208,18 @@ pub enum Warning {
         free: u64,
     },
     /// Something of a node is wrong, which is known before the rest was looked at.
+    #[error(
+        "something is wrong already: {what}. The rest is looked at, too, and all is told at the end"
+    )]
     WrongAlready {
         /// What.
         what: String,
     },
     /// There may be too little room for files of proofs.
+    #[error(
+        "{folder} is on a disk with {free} bytes free, and proofs of so many blocks may take {needed}: make room, or end the \
+         run lower (--stopatheight). What is made stays, and a run that the disk stops goes on when there is room"
+    )]
     LittleRoomForProofs {
         /// Their folder.
         folder: String,
@@ -148,6 +229,11 @@ pub enum Warning {
         free: u64,
     },
     /// Fewer of the last blocks than a node keeps will have undo data.
+    #[error(
+        "the chain now ends at block {end}, and hints led to the coins at block {hinted}: a node that starts on what is written \
+         can go back over its last {} blocks alone",
+        .end - .hinted
+    )]
     FewWithUndo {
         /// The last block of the chain.
         end: Height,
@@ -155,13 +241,18 @@ pub enum Warning {
         hinted: Height,
     },
     /// A peer that was to give proofs is not there; others are.
+    #[error(
+        "{why}. The run begins with the other peers, and asks it again where one of them fails"
+    )]
     NoPeer {
         /// Which, and why.
         why: String,
     },
     /// Blocks under hints are taken for valid on the user's word.
+    #[error("{0}")]
     Unanchored(Unanchored),
     /// What is built on this crate has something to say.
+    #[error("{0}")]
     Extra(String),
 }
 
@@ -198,132 +289,18 @@ impl Warning {
     }
 }
 
-impl Display for Warning {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Extra(text) => f.write_str(text),
-            Self::NoIndex { why } => {
-                write!(f, "the block index is of no use, so all files are gone through: {why}")
-            }
-            Self::UndoUseless { why } => {
-                write!(f, "the undo data are of no use, so the run does without them: {why}")
-            }
-            Self::UndoOfNode { what } => write!(
-                f,
-                "{what}; a node goes back some blocks when it starts, to check itself, and may \
-                 refuse to start: -checklevel=2 leaves that out, -reindex makes the data anew"
-            ),
-            Self::TornRecords { count, first } => write!(
-                f,
-                "{count} block record(s) end before their last byte, the first in {first}: cut off by a \
-                 crash of the node, or an incomplete copy, and ignored"
-            ),
-            Self::SkippedBytes { bytes, places, first: (file, offset) } => write!(
-                f,
-                "{bytes} bytes in {places} place(s) of the block files are no blocks, the first in \
-                 file {file} at byte {offset}: skipped"
-            ),
-            Self::NotJoined { end: KnownBlock { height, hash }, beyond } => write!(
-                f,
-                "the chain ends at block {height} ({hash}){beyond}. Where these blocks should be part of it, \
-                 copy the files that are missing or damaged from the node once more and give the same command \
-                 again. A node that still fetches blocks may have some that join later"
-            ),
-            Self::NodeIsFurther { node, end: KnownBlock { height, hash } } => write!(
-                f,
-                "the coins of the node beside these blocks are at {node}, and the chain ends at block {height} ({hash}){}",
-                if node.of_knots { "" } else { ": some of its blocks are missing, damaged or not valid" }
-            ),
-            Self::TooNew { end, doubt: ClockDoubt { now, chain, .. } } => write!(
-                f,
-                "{} peer(s) have a chain up to block {} at least, of which block {} ({}) is of {}, more than two hours after \
-                 this machine's clock at {}; {} other(s) do not have it. The run ends at block {} ({}). If the clock is wrong, \
-                 set it, and give the same command again",
-                chain.peers, chain.height, chain.first.height, chain.first.hash, utc(chain.time.into()), utc(*now),
-                chain.others, end.height, end.hash
-            ),
-            Self::HeadersRefused { end: KnownBlock { height, hash }, refused } => write!(
-                f,
-                "peers sent {} message(s) with headers that were refused: {}. The run ends at block {height} ({hash})",
-                refused.count,
-                refused.first.join("; ")
-            ),
-            Self::PeersClaimMore { end, peers, height } => write!(
-                f,
-                "the run ends at block {} ({}), and {peers} peer(s) said to have blocks up to {height}, whose headers did not \
-                 come: where they are right, connect to other peers, and give the same command again",
-                end.height, end.hash
-            ),
-            Self::GivesFewBlocks => f.write_str(
-                "blocks are not kept, so peers that connect here are given headers and, of blocks, \
-                 the last 32 MB; unless these are 288 blocks, which on the main chain they are not, \
-                 others are told that no blocks are to be had. With --blocks keep they are given all",
-            ),
-            Self::PutAsideBefore(block) => {
-                write!(f, "{block}. An earlier start put it aside, with what descends from it")
-            }
-            Self::OtherChain { why, put_aside, to: KnownBlock { height, hash } } => {
-                write!(f, "{why}. ")?;
-                match put_aside {
-                    None => {}
-                    Some(0) => f.write_str("It is put aside. ")?,
-                    Some(1) => f.write_str("It is put aside, and the block above it. ")?,
-                    Some(above) => {
-                        write!(f, "It is put aside, and the {above} blocks above it. ")?;
-                    }
-                }
-                write!(f, "The run goes on to block {height} ({hash})")
-            }
-            Self::EndsBelow { why, tip: KnownBlock { height, hash } } => {
-                write!(f, "{why}. The run ends at block {height} ({hash})")
-            }
-            Self::NoUndo { ranges } => write_no_undo(f, ranges),
-            Self::LittleRoom { needed, free } => write!(
-                f,
-                "the work folder is on a disk with {free} bytes free, and up to {needed} are needed to \
-                 go over blocks in any order: they are connected one after the other, by the engine utxo. \
-                 Another --workdir may have more room"
-            ),
-            Self::LittleRoomForRun { folder, needed, free } => write!(
-                f,
-                "{folder} is on a disk with {free} bytes free, and this run may take {needed}: make room, or \
-                 name another place, which for progress is --workdir. `apus plan` says what takes how much"
-            ),
-            Self::NamesNotDurable { folder } => write!(
-                f,
-                "{folder} is on a disk that makes no new names durable when it is asked to, as some in a network: \
-                 after a power cut see that what was written is there before you rely on it"
-            ),
-            Self::LittleRoomToFind { needed, free } => write!(
-                f,
-                "the work folder is on a disk with {free} bytes free. Should something be wrong, up to {needed} are \
-                 needed to name it in the shortest time: with less, blocks are connected one after the other, by the \
-                 engine utxo, which takes longer. Another --workdir may have more room"
-            ),
-            Self::WrongAlready { what } => {
-                write!(f, "something is wrong already: {what}. The rest is looked at, too, and all is told at the end")
-            }
-            Self::LittleRoomForProofs { folder, needed, free } => write!(
-                f,
-                "{folder} is on a disk with {free} bytes free, and proofs of so many blocks may take \
-                 {needed}: make room, or end the run lower (--stopatheight). What is made stays, and \
-                 a run that the disk stops goes on when there is room"
-            ),
-            Self::FewWithUndo { end, hinted } => write!(
-                f,
-                "the chain now ends at block {end}, and hints led to the coins at block {hinted}: a \
-                 node that starts on what is written can go back over its last {} blocks alone",
-                end - hinted
-            ),
-            Self::NoPeer { why } => {
-                write!(f, "{why}. The run begins with the other peers, and asks it again where one of them fails")
-            }
-            Self::Unanchored(unanchored) => unanchored.fmt(f),
-        }
+/// What is put aside with an invalid block: how many blocks above it, if it is put aside.
+fn put_aside_too(above: &Option<Height>) -> String {
+    match above {
+        None => String::new(),
+        Some(0) => "It is put aside. ".to_owned(),
+        Some(1) => "It is put aside, and the block above it. ".to_owned(),
+        Some(above) => format!("It is put aside, and the {above} blocks above it. "),
     }
 }
 
-fn write_no_undo(f: &mut Formatter<'_>, ranges: &[HeightRange]) -> fmt::Result {
+/// The highest of some ranges.
+fn last_ranges(ranges: &[HeightRange]) -> String {
     let shown = |range: &HeightRange| match range.count() {
         1 => range.start.to_string(),
         _ => format!("{} to {}", range.start, range.end - 1),
@@ -331,15 +308,7 @@ fn write_no_undo(f: &mut Formatter<'_>, ranges: &[HeightRange]) -> fmt::Result {
     let told = &ranges[ranges.len().saturating_sub(RANGES_TOLD)..];
     let told: Vec<String> = told.iter().map(shown).collect();
     let more = if ranges.len() > RANGES_TOLD { ", and others below," } else { "" };
-    write!(
-        f,
-        "blocks {}{more} will have no undo data in the folder of kept blocks, since this run proves \
-         them by hints or connected them before it kept blocks: a node there cannot go back below \
-         block {}, and has neither -blockfilterindex nor -coinstatsindex, which need undo data of all \
-         blocks: it ends where they are in its bitcoin.conf",
-        told.join(", "),
-        ranges.last().map_or(0, |last| last.end - 1)
-    )
+    format!("{}{more}", told.join(", "))
 }
 
 /// Blocks taken for valid because the user says so: Core would run their scripts.

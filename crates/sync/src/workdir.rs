@@ -10,9 +10,7 @@ pub mod invalid;
 pub mod names;
 pub mod plan;
 pub mod record;
-pub(crate) mod sealed;
 mod segment;
-mod store;
 
 pub use segment::{FinishedRange, HeldRun, RunInfo, SegmentsOf, runs_of};
 
@@ -220,6 +218,11 @@ impl<'a> Workdir<'a> {
     /// What to call the file of a segment's partial result in a message.
     pub fn describe<P>(&self, done: &FinishedRange<P>) -> String {
         self.storage.describe(&partial_name(done.range))
+    }
+
+    /// What lies here makes no sense.
+    pub fn damaged(&self) -> SyncError {
+        SyncError::Io(IoError::WorkdirDamaged { file: self.storage.describe("") })
     }
 
     /// The bytes of a run, all at once: for those that follow one another. They are read when they are

@@ -1,9 +1,16 @@
-//! [`Beat`]: a machine's sign of life; [`Beats`]: those that came.
+//! Signs of life: [`Beat`] and [`Beats`], those of machines; [`InWork`], which jobs a machine is at; and [`Leaders`], which
+//! runs have a coordinator.
 
-use apus_jobs::{RunId, WorkerSeen};
+use crate::key::ClusterKey;
+use crate::names;
+use apus_jobs::{JobCopy, JobKey, RunId, WorkerSeen};
+use async_nats::Client;
+use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
 
 /// How often each machine gives one.
 pub(crate) const BEAT_INTERVAL: Duration = Duration::from_secs(2);
@@ -17,7 +24,7 @@ const DOING_MAX: usize = 64;
 /// No sign of life is longer.
 const BEAT_BYTES_MAX: usize = 16 << 10;
 
-/// See the module.
+/// A machine's sign of life.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Beat {
     pub(crate) version: u32,
@@ -110,9 +117,128 @@ impl Beats {
     }
 }
 
+// [`InWork`]: which jobs a machine is at.
+
+/// Which jobs a machine is at.
+#[derive(Default)]
+pub(crate) struct InWork {
+    next: u64,
+    /// By a number of its own, since a job may be given twice. With what is done of each.
+    leased: BTreeMap<u64, (Option<JobKey>, u64)>,
+    jobs: u64,
+    /// How many threads wait for a job.
+    waiting: u32,
+}
+
+impl InWork {
+    pub(crate) fn beat(&self, run: &RunId, name: &str) -> Beat {
+        let doing = |(key, done): &(Option<JobKey>, u64)| {
+            let job = key.map_or_else(String::new, |key| key.to_string());
+            Doing { job, done: *done }
+        };
+        Beat::new(run, name, self.jobs, self.leased.values().map(doing).collect())
+            .with_waiting(self.waiting)
+    }
+
+    pub(crate) fn begin(&mut self, key: Option<JobKey>) -> u64 {
+        self.next += 1;
+        self.leased.insert(self.next, (key, 0));
+        self.next
+    }
+
+    pub(crate) fn block(&mut self, lease: u64) {
+        if let Some((_, done)) = self.leased.get_mut(&lease) {
+            *done += 1;
+        }
+    }
+
+    pub(crate) fn answered(&mut self) {
+        self.jobs += 1;
+    }
+
+    pub(crate) fn end(&mut self, lease: u64) {
+        self.leased.remove(&lease);
+    }
+
+    /// Whether a job is for another machine, since this one is at it.
+    pub(crate) fn is_for_others(&self, key: JobKey, copy: JobCopy) -> bool {
+        copy != JobCopy::First && self.leased.values().any(|(other, _)| *other == Some(key))
+    }
+
+    /// A thread waits for a job, or does so no more.
+    pub(crate) fn wait(&mut self, waits: bool) {
+        self.waiting = match waits {
+            true => self.waiting + 1,
+            false => self.waiting.saturating_sub(1),
+        };
+    }
+}
+
+pub(crate) fn lock(doing: &Mutex<InWork>) -> MutexGuard<'_, InWork> {
+    doing.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+// A run whose coordinator was ended and not started again stays in the queue for 30 days. A machine that waits in it for jobs
+// leaves it for a run that has one.
+
+/// A coordinator that gave no sign of life for so long is gone, or cannot be reached: it gives one every two seconds.
+const SILENCE_MAX: Duration = Duration::from_secs(6);
+
+/// So many runs are remembered at most.
+const RUNS_MAX: usize = 1000;
+
+/// Which runs have a coordinator.
+#[derive(Clone, Default)]
+pub(crate) struct Leaders(Arc<Mutex<HashMap<String, Instant>>>);
+
+impl Leaders {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Listens for signs of life.
+    pub(crate) async fn listen(
+        &self,
+        client: &Client,
+        key: ClusterKey,
+    ) -> Result<JoinHandle<()>, async_nats::SubscribeError> {
+        let mut signs = client.subscribe(names::ALL_LEADS).await?;
+        let this = self.clone();
+        Ok(tokio::spawn(async move {
+            while let Some(sign) = signs.next().await {
+                if key.open(&sign.subject, &sign.payload).is_ok() {
+                    this.hear(names::run_of(&sign.subject));
+                }
+            }
+        }))
+    }
+
+    fn hear(&self, run: &str) {
+        let mut heard = self.lock();
+        heard.retain(|_, at| at.elapsed() < SILENCE_MAX);
+        if heard.len() < RUNS_MAX {
+            heard.insert(run.to_owned(), Instant::now());
+        }
+    }
+
+    /// Whether a run has a coordinator.
+    pub(crate) fn has(&self, run: &RunId) -> bool {
+        self.lock().get(&run.name()).is_some_and(|at| at.elapsed() < SILENCE_MAX)
+    }
+
+    /// Whether a machine that came to a run at some time may leave it: its coordinator has been silent for long, and another
+    /// one is there.
+    pub(crate) fn may_leave(&self, run: &RunId, came: Instant) -> bool {
+        came.elapsed() >= SILENCE_MAX
+            && !self.has(run)
+            && self.lock().values().any(|at| at.elapsed() < SILENCE_MAX)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use JobCopy::{Again, Audit, First};
 
     #[test]
     fn a_sign_of_life_is_read_back_or_passed_over() {
@@ -133,5 +259,32 @@ mod tests {
         beats.add(Beat { doing: Vec::new(), ..beat });
         let seen = beats.seen();
         assert_eq!((seen.len(), &*seen[0].doing), (1, "waits for a job"));
+    }
+
+    #[test]
+    fn what_a_machine_is_at_is_for_others_too() {
+        let (mut work, key) = (InWork::default(), JobKey::join(3));
+        let for_others =
+            |work: &InWork| [First, Again, Audit].map(|copy| work.is_for_others(key, copy));
+        assert_eq!(for_others(&work), [false; 3]);
+        let lease = work.begin(Some(key));
+        assert_eq!(for_others(&work), [false, true, true]);
+        work.end(lease);
+        assert_eq!(for_others(&work), [false; 3]);
+    }
+
+    #[test]
+    fn a_run_without_a_coordinator_is_left_for_one_that_has_one() {
+        let (leaders, gone, other) = (Leaders::default(), RunId([1; 32]), RunId([2; 32]));
+        let long_ago = Instant::now().checked_sub(SILENCE_MAX).unwrap();
+        assert!(!leaders.may_leave(&gone, long_ago), "there is no other");
+        leaders.hear(&other.name());
+        assert!(leaders.has(&other) && !leaders.has(&gone));
+        assert!(!leaders.may_leave(&gone, Instant::now()), "it may give a sign yet");
+        assert!(leaders.may_leave(&gone, long_ago));
+        leaders.hear(&gone.name());
+        assert!(!leaders.may_leave(&gone, long_ago));
+        leaders.lock().values_mut().for_each(|at| *at = long_ago);
+        assert!(!leaders.has(&other) && !leaders.may_leave(&gone, long_ago));
     }
 }

@@ -1,6 +1,6 @@
 //! [`Leased`]: a job that a machine has.
 
-use crate::in_work::{InWork, lock};
+use crate::beat::{InWork, lock};
 use crate::link::{Link, away, last};
 use crate::names;
 use apus_jobs::{JobCopy, JobKey, JobLease, ObjectPart, ObjectRef, QueueError, RunId};

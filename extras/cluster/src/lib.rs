@@ -12,9 +12,7 @@
 
 mod beat;
 mod coordinator;
-mod in_work;
 mod key;
-mod leaders;
 mod lease;
 mod link;
 mod names;

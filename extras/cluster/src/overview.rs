@@ -1,7 +1,6 @@
 //! [`Overview`]: all runs of a queue, how far they are and which machines are at them.
 
-use crate::beat::{Beat, Beats};
-use crate::leaders::Leaders;
+use crate::beat::{Beat, Beats, Leaders};
 use crate::link::{Link, away};
 use crate::names;
 use crate::options::{LinkError, LinkOptions};

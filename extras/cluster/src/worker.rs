@@ -1,9 +1,7 @@
 //! [`Worker`]: a machine's side of the queue, and [`JoinedRun`], the run that it takes part in.
 
-use crate::beat::BEAT_INTERVAL;
-use crate::in_work::{InWork, lock};
+use crate::beat::{BEAT_INTERVAL, InWork, Leaders, lock};
 use crate::key::SealError;
-use crate::leaders::Leaders;
 use crate::lease::{Leased, Place};
 use crate::link::{Link, away, from};
 use crate::names;

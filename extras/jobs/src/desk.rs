@@ -6,13 +6,12 @@ mod judge;
 mod slow;
 mod troubles;
 
-use crate::error::{ClusterError, QueueError};
+use crate::error::{ClusterError, QueueError, warn};
 use crate::job::{JobCopy, JobKey, JobStep};
 use crate::queue::{
     AnswerBytes, AnswerKind, JobAnswer, JobMessage, JobQueue, ObjectRef, QueuePatience, RunId,
     WireError,
 };
-use crate::warning::ClusterWarning;
 use ahead::{AnswersAhead, Coming, Fetched, Fetchers};
 use apus_sync::engines::pass::Work;
 use apus_sync::error::SyncError;
@@ -474,8 +473,11 @@ fn warn_of_rest(request: &Request<'_>, removed: Result<(), SyncError>) {
     match removed {
         Ok(()) | Err(SyncError::Interrupted) => {}
         Err(error) => {
-            let why = error.to_string();
-            ClusterWarning::NotClosed { why }.tell(request.env.observer);
+            let what = format!(
+                "the run is over, and not all of it could be removed from the queue and the store of objects: \
+                 {error}. Its streams go after 30 days; its folder of objects is yours to remove"
+            );
+            warn(request.env.observer, what);
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use crate::job::JobKey;
 use apus_sync::error::{ErrorKind, InvalidBlock, RunError, SyncError};
+use apus_sync::progress::{Event, Observer};
+use apus_sync::warning::Warning;
 
 /// Why a queue did not do what it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -206,4 +208,9 @@ impl RunError for RemoteError {
     fn is_about_hints(&self) -> bool {
         self.kind == RemoteKind::Hints
     }
+}
+
+/// Says what a user should know of machines while the run goes on.
+pub(crate) fn warn(observer: &dyn Observer, what: String) {
+    observer.event(Event::Warning(Warning::Extra(what)));
 }

@@ -10,7 +10,6 @@ mod mergesync;
 mod queue;
 mod remote;
 mod shared;
-mod warning;
 mod worker;
 
 pub use error::{ClusterError, QueueError, RemoteError, RemoteKind};

@@ -7,12 +7,11 @@
 //!
 //! Invariant: `index` has exactly the entries, `groups` and `sources` count those that no user named.
 
-use super::{Host, NetGroup, NodeAddress, is_routable};
+use super::{Host, NetGroup, NodeAddress, Services, is_routable};
 use crate::PeerId;
-use crate::message::Services;
 use apus_chain::Network;
 use std::collections::{HashMap, HashSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 /// Addresses in the book, besides those that the user named: some 5 MB.
 const ADDRESSES_MAX: usize = 20_000;
@@ -54,35 +53,6 @@ const PORT_MIN: u16 = 1024;
 const SERVICES: Services = Services::NETWORK.with(Services::WITNESS);
 
 const DAY_SECONDS: i64 = 24 * 60 * 60;
-
-/// Kinds of addresses that this machine can connect to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AddressReach {
-    /// IPv4.
-    pub ipv4: bool,
-    /// IPv6.
-    pub ipv6: bool,
-    /// Tor services, through a proxy.
-    pub onion: bool,
-}
-
-impl Default for AddressReach {
-    /// All but Tor.
-    fn default() -> Self {
-        Self { ipv4: true, ipv6: true, onion: false }
-    }
-}
-
-impl AddressReach {
-    const fn has(self, host: &Host) -> bool {
-        match host {
-            Host::Ip(IpAddr::V4(_)) => self.ipv4,
-            Host::Ip(IpAddr::V6(_)) => self.ipv6,
-            Host::TorV3(_) => self.onion,
-            Host::Name(_) => true,
-        }
-    }
-}
 
 /// Where an address comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,7 +110,8 @@ struct Allowance {
 #[derive(Debug)]
 pub struct AddressBook {
     pub(super) network: Network,
-    reach: AddressReach,
+    /// Whether Tor services can be connected to, through a proxy.
+    onion: bool,
     random: Random,
     pub(super) entries: Vec<AddressEntry>,
     /// How many of them the user named.
@@ -157,7 +128,7 @@ impl AddressBook {
     pub fn new(network: Network, seed: u64) -> Self {
         Self {
             network,
-            reach: AddressReach::default(),
+            onion: false,
             random: Random(seed),
             entries: Vec::new(),
             users: 0,
@@ -169,9 +140,13 @@ impl AddressBook {
         }
     }
 
-    /// Says what can be connected to. Addresses of other kinds are neither added nor picked.
-    pub fn set_reach(&mut self, reach: AddressReach) {
-        self.reach = reach;
+    /// Says whether Tor services can be connected to, which else are neither added nor picked.
+    pub fn set_onion(&mut self, onion: bool) {
+        self.onion = onion;
+    }
+
+    fn reaches(&self, host: &Host) -> bool {
+        self.onion || !matches!(host, Host::TorV3(_))
     }
 
     /// Adds an address that the user named: it is picked before all others, whatever its group.
@@ -279,7 +254,7 @@ impl AddressBook {
         let public = is_routable(&address.host) && address.port >= PORT_MIN;
         let named = matches!(address.host, Host::Name(_));
         let place = if self.is_public() { public } else { address.port > 0 && !named };
-        place && self.reach.has(&address.host) && address.services.has(SERVICES)
+        place && self.reaches(&address.host) && address.services.has(SERVICES)
     }
 
     /// Makes room, if some of a few entries chosen at random may give way.
@@ -383,7 +358,7 @@ impl AddressBook {
             !entry.in_use
                 && entry.not_before <= now
                 && (entry.is_users()
-                    || (self.reach.has(host)
+                    || (self.reaches(host)
                         && !self.is_banned(host, now)
                         && !used.contains(&NetGroup::of(host))))
         })

@@ -14,9 +14,7 @@
 //! heard of, when a handshake with it was last done (0: never), failures since. The file has at most 4 MiB.
 
 use super::book::AddressSource;
-use super::{AddressBook, Host, NodeAddress};
-use crate::message::Services;
-use apus_chain::Network;
+use super::{AddressBook, Host, NodeAddress, Services};
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
@@ -31,28 +29,6 @@ pub const FILE_BYTES_MAX: usize = 4 << 20;
 
 /// Failures beyond this change nothing.
 const FAILURES_MAX: u32 = 100;
-
-/// Why a file of addresses cannot be used at all.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum AddressFileError {
-    /// Too long to be one.
-    #[error("the file of addresses has {bytes} bytes, more than {FILE_BYTES_MAX}; remove it")]
-    TooLong {
-        /// How many bytes it has.
-        bytes: usize,
-    },
-    /// The first line is another one.
-    #[error(
-        "the first line of the file of addresses is {line:?}, not \"{KIND} {VERSION} {network}\"; \
-         remove it, and addresses are looked for again"
-    )]
-    Head {
-        /// The line, shortened to 80 characters.
-        line: String,
-        /// The network that was asked for.
-        network: Network,
-    },
-}
 
 /// What was taken from a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -89,17 +65,13 @@ impl AddressBook {
         text
     }
 
-    /// Adds what a text says. Times that lie after `now` (seconds since 1970) count as now.
-    pub fn restore(&mut self, text: &[u8], now: i64) -> Result<Restored, AddressFileError> {
-        if text.len() > FILE_BYTES_MAX {
-            return Err(AddressFileError::TooLong { bytes: text.len() });
-        }
+    /// Adds what a text says; none where it is no such file. Times that lie after `now` (seconds since
+    /// 1970) count as now.
+    pub fn restore(&mut self, text: &[u8], now: i64) -> Option<Restored> {
         let mut lines = text.split(|&byte| byte == b'\n');
-        let head = lines.next().unwrap_or_default();
-        if head != format!("{KIND} {VERSION} {}", self.network).as_bytes() {
-            let line = String::from_utf8_lossy(&head[..head.len().min(320)]);
-            let line = line.chars().take(80).collect();
-            return Err(AddressFileError::Head { line, network: self.network });
+        let head = format!("{KIND} {VERSION} {}", self.network);
+        if text.len() > FILE_BYTES_MAX || lines.next() != Some(head.as_bytes()) {
+            return None;
         }
         let mut restored = Restored::default();
         for line in lines.filter(|line| !line.is_empty()) {
@@ -116,7 +88,7 @@ impl AddressBook {
                 entry.failures = failures.min(FAILURES_MAX);
             }
         }
-        Ok(restored)
+        Some(restored)
     }
 }
 
@@ -151,7 +123,7 @@ fn parse_host(word: &str) -> Option<Host> {
 mod tests {
     use super::*;
     use crate::PeerId;
-    use crate::addresses::AddressReach;
+    use apus_chain::Network;
     use proptest::prelude::*;
     use std::net::SocketAddr;
 
@@ -159,7 +131,7 @@ mod tests {
 
     fn book(network: Network) -> AddressBook {
         let mut book = AddressBook::new(network, 1);
-        book.set_reach(AddressReach { onion: true, ..AddressReach::default() });
+        book.set_onion(true);
         book
     }
 
@@ -225,12 +197,13 @@ mod tests {
         for head in
             ["", "apus-addresses 2 main\n", "apus-addresses 1 signet\n", "apus-addresses 1 main "]
         {
-            let error = book.restore(head.as_bytes(), NOW).unwrap_err();
-            assert!(error.to_string().contains("not \"apus-addresses 1 main\""), "{error}");
+            assert_eq!(book.restore(head.as_bytes(), NOW), None, "{head}");
         }
-        let long = vec![b'\n'; FILE_BYTES_MAX + 1];
-        let error = book.restore(&long, NOW).unwrap_err();
-        assert_eq!(error, AddressFileError::TooLong { bytes: long.len() });
+        let mut long = book.encode().into_bytes();
+        long.resize(FILE_BYTES_MAX, b'\n');
+        assert!(book.restore(&long, NOW).is_some());
+        long.push(b'\n');
+        assert_eq!(book.restore(&long, NOW), None);
     }
 
     proptest! {

@@ -1,7 +1,6 @@
 //! The names under which operators publish addresses of nodes, and how they are asked.
 
-use super::{Host, NodeAddress};
-use crate::message::Services;
+use super::{Host, NodeAddress, Services};
 use apus_chain::Network;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};

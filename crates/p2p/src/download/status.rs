@@ -1,8 +1,8 @@
 //! [`DownloadStatus`]: how the download goes, for people.
 
+use super::window::Key;
 use super::{Download, DownloadTotals};
 use crate::PeerId;
-use apus_chain::Height;
 
 /// What the download waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,16 +22,12 @@ pub struct PeerProgress {
     pub peer: PeerId,
     /// Bytes of blocks per second, of the last ten seconds or so.
     pub rate: u64,
-    /// Bytes of blocks per second while it owes some, if it ever sent any.
-    pub rate_busy: Option<u64>,
     /// Round trip in milliseconds, as far as deliveries tell.
     pub round_trip_ms: u64,
     /// Blocks that it delivered, copies among them.
     pub blocks: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Its part of the bytes that all peers now connected delivered, 0 to 1.
-    pub share: f64,
     /// Blocks that it owes.
     pub in_flight: usize,
     /// Whether it is silent and lost its blocks to others.
@@ -51,18 +47,10 @@ pub struct DownloadStatus {
     pub awaited: usize,
     /// Blocks that some peer owes.
     pub in_flight: usize,
-    /// Their expected bytes.
-    pub in_flight_bytes: u64,
     /// Blocks that the consumer has not judged.
     pub unconsumed: usize,
-    /// Their bytes.
-    pub unconsumed_bytes: u64,
     /// Blocks wanted that no connected peer has.
     pub unavailable: usize,
-    /// The lowest height of these.
-    pub unavailable_first: Option<Height>,
-    /// After how much silence a peer loses its blocks, in milliseconds.
-    pub stall_ms: u64,
     /// What the download waits for.
     pub limited_by: Limit,
 }
@@ -72,17 +60,13 @@ impl Download {
     #[must_use]
     pub fn status(&self, now: u64) -> DownloadStatus {
         let now = now.max(self.now);
-        let unavailable: Vec<Height> = self.unavailable().collect();
-        let all_bytes: u64 = self.peers.values().map(|peer| peer.bytes).sum();
         let rate: f64 = self.peers.values().map(|peer| peer.recent_rate(now)).sum();
         let peers = self.peers.iter().map(|(id, peer)| PeerProgress {
             peer: *id,
             rate: per_second(peer.recent_rate(now)),
-            rate_busy: peer.rate(now).map(per_second),
             round_trip_ms: peer.round_trip_ms(),
             blocks: peer.blocks,
             bytes: peer.bytes,
-            share: peer.bytes as f64 / all_bytes.max(1) as f64,
             in_flight: peer.owed_count(),
             stalled: peer.stalled,
         });
@@ -92,12 +76,8 @@ impl Download {
             totals: self.totals,
             awaited: self.window.len() - self.window.handed_out(),
             in_flight: self.window.in_flight(),
-            in_flight_bytes: self.window.in_flight_bytes(),
             unconsumed: self.window.handed_out(),
-            unconsumed_bytes: self.window.handed_out_bytes(),
-            unavailable: unavailable.len(),
-            unavailable_first: unavailable.iter().min().copied(),
-            stall_ms: self.judge.stall_ms(),
+            unavailable: self.unavailable().count(),
             limited_by: self.limited_by(),
         }
     }
@@ -116,13 +96,13 @@ impl Download {
         }
     }
 
-    /// Heights of the blocks that are to be asked for and that no peer may be asked for.
-    fn unavailable(&self) -> impl Iterator<Item = Height> + '_ {
+    /// The blocks that are to be asked for and that no peer may be asked for.
+    fn unavailable(&self) -> impl Iterator<Item = Key> + '_ {
         let has = |key| {
             let on_chain = self.window.is_on_chain(key);
             self.peers.values().any(|peer| !peer.stalled && peer.has(key, on_chain))
         };
-        self.window.all_free().filter(move |key| !has(*key)).map(|key| key.0)
+        self.window.all_free().filter(move |key| !has(*key))
     }
 }
 

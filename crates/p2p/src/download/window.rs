@@ -68,7 +68,7 @@ pub(super) struct DownloadWindow {
     in_flight: usize,
     in_flight_bytes: u64,
     handed_out: usize,
-    handed_out_bytes: u64,
+    pub(super) handed_out_bytes: u64,
 }
 
 impl DownloadWindow {
@@ -309,16 +309,8 @@ impl DownloadWindow {
         self.in_flight
     }
 
-    pub(super) const fn in_flight_bytes(&self) -> u64 {
-        self.in_flight_bytes
-    }
-
     pub(super) const fn handed_out(&self) -> usize {
         self.handed_out
-    }
-
-    pub(super) const fn handed_out_bytes(&self) -> u64 {
-        self.handed_out_bytes
     }
 }
 

@@ -36,44 +36,6 @@ pub const FRAME_HEADERS_MAX: usize = 2000;
 /// Bytes of a checksum.
 const CHECKSUM_BYTES: usize = 32;
 
-/// Why a file of headers cannot be used at all.
-#[derive(Debug, thiserror::Error)]
-pub enum HeaderFileError {
-    /// It does not begin as such a file does.
-    #[error(
-        "the file of headers begins with none of its kind's first bytes; remove it, and the \
-         headers are downloaded again"
-    )]
-    NotHeaders,
-    /// Another version.
-    #[error(
-        "the file of headers has version {found}, this program reads version {VERSION}; remove it, \
-         and the headers are downloaded again"
-    )]
-    Version {
-        /// The version.
-        found: u32,
-    },
-    /// Another network.
-    #[error(
-        "the file of headers belongs to the chain with the magic {}, not to {network}; use another \
-         folder for each chain", hex(.found)
-    )]
-    OtherNetwork {
-        /// Its magic.
-        found: [u8; 4],
-        /// The network that was asked for.
-        network: Network,
-    },
-    /// It could not be read.
-    #[error("cannot read the file of headers: {0}")]
-    Read(#[from] io::Error),
-}
-
-fn hex(bytes: &[u8; 4]) -> String {
-    format!("{:08x}", u32::from_be_bytes(*bytes))
-}
-
 /// Writes what stands before the first frame.
 pub fn write_head(out: &mut dyn Write, network: Network) -> io::Result<()> {
     let mut head = [0; HEAD_BYTES];
@@ -98,9 +60,9 @@ pub fn write_frames(out: &mut dyn Write, headers: &[[u8; Header::SIZE]]) -> io::
 
 /// Reads frames one after the other, up to the first that is not whole.
 pub struct HeaderFileReader<'a> {
-    input: &'a mut dyn Read,
+    /// None behind what is good of the file.
+    input: Option<&'a mut dyn Read>,
     good_bytes: u64,
-    ended: bool,
 }
 
 impl std::fmt::Debug for HeaderFileReader<'_> {
@@ -112,60 +74,34 @@ impl std::fmt::Debug for HeaderFileReader<'_> {
 }
 
 impl<'a> HeaderFileReader<'a> {
-    /// Reads what stands before the first frame; none where even that is cut short, as after a crash
-    /// while the file was begun.
-    pub fn open(
-        input: &'a mut dyn Read,
-        network: Network,
-    ) -> Result<Option<Self>, HeaderFileError> {
-        let mut head = [0; HEAD_BYTES];
-        let count = read_up_to(input, &mut head)?;
-        let prefix = count.min(MAGIC.len());
-        if head[..prefix] != MAGIC[..prefix] {
-            return Err(HeaderFileError::NotHeaders);
-        }
-        if count < HEAD_BYTES {
-            return Ok(None);
-        }
-        let [.., v0, v1, v2, v3, m0, m1, m2, m3] = head;
-        let (version, magic) = (u32::from_le_bytes([v0, v1, v2, v3]), [m0, m1, m2, m3]);
-        if version != VERSION {
-            return Err(HeaderFileError::Version { found: version });
-        }
-        if magic != network.magic() {
-            return Err(HeaderFileError::OtherNetwork { found: magic, network });
-        }
-        Ok(Some(Self { input, good_bytes: HEAD_BYTES as u64, ended: false }))
+    /// Reads what stands before the first frame; none where that is another kind of file, of another
+    /// version or network, or cut short, as after a crash while the file was begun.
+    pub fn open(input: &'a mut dyn Read, network: Network) -> Option<Self> {
+        let (mut head, mut wanted) = ([0; HEAD_BYTES], Vec::new());
+        input.read_exact(&mut head).ok()?;
+        write_head(&mut wanted, network).ok()?;
+        (head[..] == wanted).then_some(Self { input: Some(input), good_bytes: HEAD_BYTES as u64 })
     }
 
     /// The headers of the next frame; none at the end of the file or of what is good of it.
-    pub fn next_frame(&mut self) -> Result<Option<Vec<[u8; Header::SIZE]>>, HeaderFileError> {
-        if self.ended {
-            return Ok(None);
-        }
-        self.ended = true;
-        let mut count = [0; 4];
-        if read_up_to(self.input, &mut count)? < count.len() {
-            return Ok(None);
-        }
+    pub fn next_frame(&mut self) -> Option<Vec<[u8; Header::SIZE]>> {
+        let (input, mut count) = (self.input.take()?, [0; 4]);
+        input.read_exact(&mut count).ok()?;
         let headers = u32::from_le_bytes(count) as usize;
         if !(1..=FRAME_HEADERS_MAX).contains(&headers) {
-            return Ok(None);
+            return None;
         }
         let mut frame = vec![0; count.len() + headers * Header::SIZE + CHECKSUM_BYTES];
         frame[..count.len()].copy_from_slice(&count);
-        let rest = frame.len() - count.len();
-        if read_up_to(self.input, &mut frame[count.len()..])? < rest {
-            return Ok(None);
-        }
+        input.read_exact(&mut frame[count.len()..]).ok()?;
         let (body, checksum) = frame.split_at(frame.len() - CHECKSUM_BYTES);
         if sha256(body) != *checksum {
-            return Ok(None);
+            return None;
         }
         self.good_bytes += frame.len() as u64;
-        self.ended = false;
+        self.input = Some(input);
         let (headers, _) = body[count.len()..].as_chunks();
-        Ok(Some(headers.to_vec()))
+        Some(headers.to_vec())
     }
 
     /// Length of the file up to the end of the last whole frame: where to cut it before more are
@@ -175,36 +111,20 @@ impl<'a> HeaderFileReader<'a> {
     }
 }
 
-/// Fills `buffer` as far as the input goes: how many bytes it had.
-fn read_up_to(input: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut count = 0;
-    while count < buffer.len() {
-        match input.read(&mut buffer[count..]) {
-            Ok(0) => break,
-            Ok(more) => count += more,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(count)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn read(bytes: &[u8], network: Network) -> Result<(Vec<[u8; 80]>, u64), HeaderFileError> {
+    fn read(bytes: &[u8], network: Network) -> Option<(Vec<[u8; 80]>, u64)> {
         let mut input = bytes;
-        let Some(mut reader) = HeaderFileReader::open(&mut input, network)? else {
-            return Ok((vec![], 0));
-        };
+        let mut reader = HeaderFileReader::open(&mut input, network)?;
         let mut headers = Vec::new();
-        while let Some(frame) = reader.next_frame()? {
+        while let Some(frame) = reader.next_frame() {
             headers.extend(frame);
         }
-        assert!(reader.next_frame()?.is_none(), "the end stays the end");
-        Ok((headers, reader.good_bytes()))
+        assert!(reader.next_frame().is_none(), "the end stays the end");
+        Some((headers, reader.good_bytes()))
     }
 
     fn file(frames: &[usize]) -> (Vec<u8>, Vec<[u8; 80]>) {
@@ -230,15 +150,12 @@ mod tests {
     fn another_kind_of_file_is_refused() {
         let (bytes, headers) = file(&[3, 2500]);
         assert_eq!(read(&bytes, Network::Main).unwrap(), (headers, bytes.len() as u64));
-        let error = read(&bytes, Network::Signet).unwrap_err();
-        assert!(error.to_string().contains("f9beb4d9, not to signet"), "{error}");
+        assert_eq!(read(&bytes, Network::Signet), None);
         let mut newer = bytes.clone();
         newer[8] = 2;
-        let error = read(&newer, Network::Main).unwrap_err();
-        assert!(matches!(error, HeaderFileError::Version { found: 2 }), "{error}");
-        let error = read(b"APUSPLAN", Network::Main).unwrap_err();
-        assert!(matches!(error, HeaderFileError::NotHeaders), "{error}");
-        assert_eq!(read(&bytes[..9], Network::Main).unwrap(), (vec![], 0));
+        assert_eq!(read(&newer, Network::Main), None);
+        assert_eq!(read(b"APUSPLAN", Network::Main), None);
+        assert_eq!(read(&bytes[..9], Network::Main), None);
     }
 
     #[test]

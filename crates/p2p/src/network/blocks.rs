@@ -1,13 +1,98 @@
-//! Blocks by height on their way: what is asked for, which caller gets it, and what became of it.
+//! [`WantRange`] and [`WantBlock`]: blocks asked for by height, or by hash, on the chain or beside it.
+//!
+//! Which peer has a block beside the chain is not known. So peers are asked one after the other until
+//! it comes: a peer that says it has it not is passed over for [`AGAIN_MS`], and so is one that says
+//! nothing, as nodes do of blocks they never heard of. That it says nothing is seen by a ping sent
+//! right behind the request, which nodes answer after it. The wish stands from
+//! [`PeerNetwork::want_block`] until its holder drops it, however often it looks.
 
+use super::mailbox::{Mail, Mailbox, Wish};
+use super::peer::Outgoing;
 use super::state::NetworkState;
+use super::{NetworkError, NetworkShared, PeerNetwork};
 use crate::PeerId;
 use crate::download::Received;
+use crate::message::Message;
 use crate::transport::BlockBuffer;
 use apus_chain::{BlockHash, Height, HeightRange};
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+/// Blocks of a range, in the order in which they come. What is not taken when this is dropped is
+/// not asked for any more.
+pub struct WantRange<'a> {
+    shared: &'a NetworkShared,
+    range: HeightRange,
+    mailbox: Arc<Mailbox>,
+    /// Blocks that were not accepted yet.
+    pub(super) left: u32,
+    /// The block that was given last, until it is judged.
+    given: Option<BlockHash>,
+}
+
+/// What [`WantRange::next`] came to.
+#[derive(Debug)]
+pub enum NextBlock {
+    /// A block: say [`WantRange::accepted`], [`WantRange::damaged`] or [`WantRange::returned`].
+    Block(Height, BlockBuffer),
+    /// All were accepted.
+    Done,
+    /// Nothing came in time.
+    Nothing,
+    /// Nothing will come.
+    Failed(NetworkError),
+}
+
+impl WantRange<'_> {
+    /// The next block, for which it waits so long at most.
+    pub fn next(&mut self, patience: Duration) -> NextBlock {
+        if self.left == 0 {
+            return NextBlock::Done;
+        }
+        match self.mailbox.take(patience) {
+            Mail::Block(height, hash, raw) => {
+                self.given = Some(hash);
+                NextBlock::Block(height, raw)
+            }
+            Mail::Nothing => NextBlock::Nothing,
+            Mail::Closed => self.shared.why_closed(),
+        }
+    }
+
+    /// The block that was given last was taken.
+    pub fn accepted(&mut self) {
+        let Some(hash) = self.given.take() else { return };
+        self.left -= 1;
+        let now = self.shared.now();
+        self.shared.lock().accepted(&hash, now);
+    }
+
+    /// The caller did not look at the block given last: that says nothing about it, or its sender.
+    pub fn returned(&mut self) {
+        let Some(hash) = self.given.take() else { return };
+        let now = self.shared.now();
+        self.shared.lock().returned(&hash, now);
+    }
+
+    /// The copy of the block that was given last is damaged: another one is wanted. The address of
+    /// the peer that sent it, if it is still there.
+    pub fn damaged(&mut self) -> Option<String> {
+        let hash = self.given.take()?;
+        let now = self.shared.now();
+        self.shared.lock().damaged(&hash, now)
+    }
+}
+
+impl Drop for WantRange<'_> {
+    fn drop(&mut self) {
+        let now = self.shared.now();
+        let mut state = self.shared.lock();
+        state.unwant(self.range, now);
+        if let Some(hash) = self.given.take() {
+            state.returned(&hash, now);
+        }
+    }
+}
 
 impl NetworkState {
     /// A caller wants the blocks of a range: they come into the mailbox.
@@ -88,122 +173,202 @@ impl NetworkState {
     }
 }
 
-/// What [`Mailbox::take`] found.
-#[derive(Debug)]
-pub(super) enum Mail {
-    /// A block, as it came.
-    Block(Height, BlockHash, BlockBuffer),
-    /// Nothing came in time.
-    Nothing,
-    /// Nothing will come any more.
-    Closed,
-}
+/// Peers that had it not are asked again after so long, in milliseconds: it may have reached them.
+pub(super) const AGAIN_MS: u64 = 20_000;
 
-/// Blocks of one range on their way from the threads that read to the caller that asked.
-#[derive(Debug, Default)]
-pub(super) struct Mailbox {
-    inner: Mutex<MailQueue>,
-    came: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct MailQueue {
-    blocks: VecDeque<(Height, BlockHash, BlockBuffer)>,
-    closed: bool,
-}
-
-impl Mailbox {
-    fn lock(&self) -> MutexGuard<'_, MailQueue> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+impl NetworkState {
+    /// Asks for a block whose header is known; none where it is not.
+    fn wish(&mut self, hash: BlockHash, now: u64) -> Option<Arc<Mailbox>> {
+        let tree = self.headers.tree();
+        let header = tree.connected(tree.find(&hash)?)?;
+        self.begin_to_wait(now);
+        let wish = self.wishes.0.entry(hash).or_insert_with(|| Wish {
+            height: header.height,
+            mailbox: Arc::default(),
+            holders: 0,
+            with_range: false,
+            again_at: now + AGAIN_MS,
+        });
+        wish.holders += 1;
+        let mailbox = Arc::clone(&wish.mailbox);
+        if self.failure.is_some() || self.ended {
+            mailbox.close();
+        }
+        self.download.want_hash(header.height, hash);
+        self.ask_all_for(hash);
+        self.act(now);
+        Some(mailbox)
     }
 
-    pub(super) fn put(&self, height: Height, hash: BlockHash, raw: BlockBuffer) {
-        self.lock().blocks.push_back((height, hash, raw));
-        self.came.notify_one();
+    /// A holder has gone, perhaps without judging its copy: that says nothing about the copy.
+    fn unwish(&mut self, hash: &BlockHash, has_copy: bool, now: u64) {
+        let Some(wish) = self.wishes.0.get_mut(hash) else { return };
+        wish.holders -= 1;
+        let is_last = wish.holders == 0;
+        if has_copy || is_last {
+            self.let_go(hash);
+        }
+        if is_last {
+            self.wishes.0.remove(hash);
+        }
+        self.renew_wishes();
+        self.act(now);
     }
 
-    /// Gives up what was not taken.
-    pub(super) fn empty(&self) -> Vec<BlockHash> {
-        self.lock().blocks.drain(..).map(|(_, hash, _)| hash).collect()
+    /// A holder found its copy good.
+    fn wish_fulfilled(&mut self, hash: &BlockHash, now: u64) {
+        self.useful_at = now;
+        self.let_go(hash);
+        self.act(now);
     }
 
-    /// Tells the waiting caller that there is no use in it.
-    pub(super) fn close(&self) {
-        self.lock().closed = true;
-        self.came.notify_all();
+    /// A holder is done with a block. The caller that wants it by its height has a copy of the same
+    /// to judge, or is still to get one.
+    fn let_go(&mut self, hash: &BlockHash) {
+        let Some(wish) = self.wishes.0.get_mut(hash) else { return };
+        let (height, with_range) = (wish.height, std::mem::take(&mut wish.with_range));
+        let on_chain = self.download.is_on_chain(hash);
+        if on_chain && with_range {
+            return;
+        }
+        if !on_chain {
+            self.download.unwant_hash(hash);
+        }
+        if self.download.consumed(hash)
+            && on_chain
+            && let Some(chain) = &self.chain
+        {
+            let range = HeightRange::new(height, height + 1);
+            self.download.want(range, &|height| chain.hash(height).copied());
+        }
     }
 
-    /// The next block, for which it waits so long at most.
-    pub(super) fn take(&self, patience: Duration) -> Mail {
-        let inner = self.lock();
-        let waiting = |inner: &mut MailQueue| inner.blocks.is_empty() && !inner.closed;
-        let (mut inner, _) = self
-            .came
-            .wait_timeout_while(inner, patience, waiting)
-            .unwrap_or_else(PoisonError::into_inner);
-        match inner.blocks.pop_front() {
-            Some((height, hash, raw)) => Mail::Block(height, hash, raw),
-            None if inner.closed => Mail::Closed,
-            None => Mail::Nothing,
+    /// Wants again what other callers wanted too, and have given up.
+    pub(super) fn renew_wishes(&mut self) {
+        for (hash, wish) in &self.wishes.0 {
+            self.download.want_hash(wish.height, *hash);
+        }
+    }
+
+    fn ask_all_for(&mut self, hash: BlockHash) {
+        for id in self.peers.keys() {
+            self.download.peer_has_hash(*id, hash);
+        }
+    }
+
+    /// A new peer may have what others have not.
+    pub(super) fn ask_for_wishes(&mut self, id: PeerId) {
+        for hash in self.wishes.0.keys() {
+            self.download.peer_has_hash(id, *hash);
+        }
+    }
+
+    /// Time went by.
+    pub(super) fn wish_again(&mut self, now: u64) {
+        let due: Vec<BlockHash> = self
+            .wishes
+            .0
+            .iter_mut()
+            .filter(|(_, wish)| now >= wish.again_at)
+            .map(|(hash, wish)| {
+                wish.again_at = now + AGAIN_MS;
+                *hash
+            })
+            .collect();
+        due.into_iter().for_each(|hash| self.ask_all_for(hash));
+    }
+
+    /// Sends a ping behind a request for blocks that the peer may never have heard of.
+    pub(super) fn fence(&mut self, id: PeerId, blocks: &[(Height, BlockHash)]) {
+        let hashes = blocks.iter().map(|(_, hash)| *hash);
+        let unsure: Vec<BlockHash> =
+            hashes.filter(|hash| self.wishes.0.contains_key(hash)).collect();
+        if unsure.is_empty() {
+            return;
+        }
+        let nonce = self.next_nonce();
+        if let Some(peer) = self.peers.get_mut(&id) {
+            peer.fences.put(nonce, unsure);
+            self.send(id, Outgoing::Message(Message::Ping(nonce)));
+        }
+    }
+
+    /// The peer answered a ping: what it was asked for before that and did not send it has not.
+    pub(super) fn fence_passed(&mut self, id: PeerId, nonce: u64, now: u64) {
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        for hash in peer.fences.passed(nonce) {
+            self.download.not_found(id, &hash, now);
         }
     }
 }
 
-/// All ranges that are asked for; they don't overlap.
-#[derive(Debug, Default)]
-pub(super) struct Mailboxes {
-    by_start: BTreeMap<Height, (Height, Arc<Mailbox>)>,
+/// A block that is asked for by its hash until this is dropped.
+pub struct WantBlock<'a> {
+    shared: &'a NetworkShared,
+    hash: BlockHash,
+    mailbox: Arc<Mailbox>,
+    /// Whether a copy was given that is not judged yet.
+    given: bool,
+    done: bool,
 }
 
-impl Mailboxes {
-    pub(super) fn open(&mut self, range: HeightRange) -> Arc<Mailbox> {
-        let mailbox = Arc::new(Mailbox::default());
-        self.by_start.insert(range.start, (range.end, Arc::clone(&mailbox)));
-        mailbox
+impl PeerNetwork {
+    /// Asks for all blocks of `range`, which no other caller asks for at this time.
+    pub fn want(&self, range: HeightRange) -> WantRange<'_> {
+        let mut state = self.shared.lock();
+        let mailbox = state.want(range, self.shared.now());
+        drop(state);
+        self.shared.wake.notify_all();
+        WantRange { shared: &self.shared, range, mailbox, left: range.count(), given: None }
     }
 
-    /// Forgets a range, and tells which of its blocks were not taken.
-    pub(super) fn remove(&mut self, range: HeightRange) -> Vec<BlockHash> {
-        let removed = self.by_start.remove(&range.start);
-        removed.map(|(_, mailbox)| mailbox.empty()).unwrap_or_default()
-    }
-
-    /// Where the block at a height is to go; none where none was asked for.
-    pub(super) fn of(&self, height: Height) -> Option<&Arc<Mailbox>> {
-        let (_, (end, mailbox)) = self.by_start.range(..=height).next_back()?;
-        (height < *end).then_some(mailbox)
-    }
-
-    pub(super) fn close_all(&self) {
-        self.by_start.values().for_each(|(_, mailbox)| mailbox.close());
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.by_start.is_empty()
+    /// Asks for a block that need not be on the chain, from any peer that has it. None where its
+    /// header is not known.
+    pub fn want_block(&self, hash: BlockHash) -> Option<WantBlock<'_>> {
+        let now = self.shared.now();
+        let mailbox = self.shared.lock().wish(hash, now)?;
+        self.shared.wake.notify_all();
+        Some(WantBlock { shared: &self.shared, hash, mailbox, given: false, done: false })
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl WantBlock<'_> {
+    /// The block, for which it waits so long at most.
+    pub fn next(&mut self, patience: Duration) -> NextBlock {
+        if self.done {
+            return NextBlock::Done;
+        }
+        match self.mailbox.take(patience) {
+            Mail::Block(height, _, raw) => {
+                self.given = true;
+                NextBlock::Block(height, raw)
+            }
+            Mail::Nothing => NextBlock::Nothing,
+            Mail::Closed => self.shared.why_closed(),
+        }
+    }
 
-    #[test]
-    fn a_block_reaches_the_range_that_asked() {
-        let mut all = Mailboxes::default();
-        let low = all.open(HeightRange::new(1, 5));
-        let high = all.open(HeightRange::new(5, 9));
-        assert!(all.of(0).is_none() && all.of(9).is_none());
-        let bytes = |byte| BlockBuffer::new(vec![byte], &Arc::default());
-        all.of(4).unwrap().put(4, BlockHash::ZERO, bytes(4));
-        all.of(5).unwrap().put(5, BlockHash::ZERO, bytes(5));
-        assert!(matches!(low.take(Duration::ZERO), Mail::Block(4, _, raw) if raw[..] == [4]));
-        assert!(matches!(low.take(Duration::ZERO), Mail::Nothing));
-        assert!(matches!(high.take(Duration::ZERO), Mail::Block(5, _, raw) if raw[..] == [5]));
-        all.remove(HeightRange::new(1, 5));
-        assert!(all.of(4).is_none() && !all.is_empty());
-        all.of(6).unwrap().put(6, BlockHash::ZERO, bytes(6));
-        all.close_all();
-        assert!(matches!(high.take(Duration::ZERO), Mail::Block(6, ..)));
-        assert!(matches!(high.take(Duration::MAX), Mail::Closed));
+    /// The block that was given last was taken.
+    pub fn accepted(&mut self) {
+        if std::mem::take(&mut self.given) {
+            self.done = true;
+            let now = self.shared.now();
+            self.shared.lock().wish_fulfilled(&self.hash, now);
+        }
+    }
+
+    /// The copy of the block that was given last is damaged: another one is wanted.
+    pub fn damaged(&mut self) {
+        if std::mem::take(&mut self.given) {
+            let now = self.shared.now();
+            self.shared.lock().damaged(&self.hash, now);
+        }
+    }
+}
+
+impl Drop for WantBlock<'_> {
+    fn drop(&mut self) {
+        let now = self.shared.now();
+        self.shared.lock().unwish(&self.hash, self.given, now);
     }
 }

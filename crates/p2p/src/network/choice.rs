@@ -12,13 +12,13 @@
 //! connected to us are asked for nothing, so nothing is held against them. Their headers stay known: how
 //! much builds on such a block is for the caller to weigh.
 
-use super::presence::PeerVerdict;
-use super::state::NetworkState;
+use super::peer::PeerVerdict;
+use super::state::{NetworkState, RefusedHeaders};
 use super::{NetworkShared, PeerNetwork};
 use crate::PeerId;
 use crate::headers::{HeaderSync, TooNew};
 use apus_chain::{BlockHash, ConnectedHeader, HeaderChain, HeaderId, Height};
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// The last header of a chain.
@@ -130,27 +130,6 @@ impl NetworkState {
     }
 }
 
-/// So many are remembered, the last ones: each took the work of a block.
-const REMEMBERED_MAX: usize = 256;
-
-/// See the module.
-#[derive(Debug, Default)]
-pub(super) struct InvalidBlockHashes(VecDeque<BlockHash>);
-
-impl InvalidBlockHashes {
-    /// Whether it is new.
-    fn put(&mut self, hash: BlockHash) -> bool {
-        if self.0.contains(&hash) {
-            return false;
-        }
-        if self.0.len() >= REMEMBERED_MAX {
-            self.0.pop_front();
-        }
-        self.0.push_back(hash);
-        true
-    }
-}
-
 impl PeerNetwork {
     /// A block breaks a rule, and its header commits to it: peers whose chain has it are parted
     /// with like those that send damaged blocks, and so are peers that announce such a chain later.
@@ -182,27 +161,6 @@ impl NetworkState {
             self.book.misbehaved(&address, super::unix_time());
         }
         self.hang_up(id, &why, PeerVerdict::Misbehaved);
-    }
-}
-
-/// So many refusals are told.
-const TOLD: usize = 3;
-
-/// Headers that were refused for what they are, not for their times.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RefusedHeaders {
-    /// How many times.
-    pub count: u64,
-    /// Of whom, and why: the first ones, each once.
-    pub first: Vec<String>,
-}
-
-impl RefusedHeaders {
-    pub(super) fn note(&mut self, what: String) {
-        self.count += 1;
-        if self.first.len() < TOLD && !self.first.contains(&what) {
-            self.first.push(what);
-        }
     }
 }
 

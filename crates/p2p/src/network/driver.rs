@@ -1,8 +1,8 @@
 //! The thread that watches the clock: looks for peers, by the network's seeds where no address is left to
 //! try, and for those that went silent.
 
-use super::peer::{Guard, Origin, spawn};
 use super::state::NetworkState;
+use super::threads::{Guard, Origin, spawn};
 use super::{NetworkError, NetworkShared, unix_time};
 use crate::PeerId;
 use crate::addresses::{NodeAddress, resolve_seeds, seeds_by_name};

@@ -1,46 +1,73 @@
-//! One peer: the thread that connects and reads, and the one that writes.
-//!
-//! A panic of a thread is a fault of this program. A caller must not wait for what that thread no longer
-//! does, so all of the network ends, and says why to every caller from then on ([`Guard`]).
+//! [`NetworkPeer`]: what is known of one peer, what it is sent, and whether it is still there.
 
-use super::state::{NetworkState, PeerHandle};
-use super::{NetworkError, NetworkShared, serve};
-use crate::PeerId;
+use super::NetworkShared;
+use super::mailbox::Fences;
 use crate::addresses::NodeAddress;
-use crate::message::{Inventory, Message, Services};
-use crate::transport::{
-    BlockBuffer, Closer, Connection, Dial, MessageReader, MessageWriter, PeerError, accept, connect,
-};
-use apus_chain::BlockHash;
-use std::net::TcpStream;
+use crate::download::Blame;
+use crate::headers::DisconnectReason;
+use crate::message::{Inventory, Message};
+use crate::transport::{Closer, PeerError, PeerInfo};
+use apus_chain::HEADER_SIZE;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, sync_channel};
-use std::thread;
+use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-/// A peer that does not reach us within this time is none (Core `DEFAULT_CONNECT_TIMEOUT`: 5 s; Tor
-/// needs longer).
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(8);
+/// A connected peer, as other threads see it.
+pub(super) struct PeerHandle {
+    pub(super) outgoing: SyncSender<Outgoing>,
+    pub(super) closer: Closer,
+    pub(super) received: Arc<AtomicU64>,
+    /// What was received when the last whole message had come.
+    pub(super) at_message: Arc<AtomicU64>,
+    /// Requests of its that are being answered.
+    pub(super) turns: Arc<Turns>,
+    pub(super) info: PeerInfo,
+}
 
-/// As long as Core waits for a handshake (`DEFAULT_PEER_CONNECT_TIMEOUT`), which is a minute, would
-/// keep a place from others.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
+/// A peer, from the moment that either side dials.
+pub(super) struct NetworkPeer {
+    /// Its address; none where it connected to us.
+    pub(super) address: Option<NodeAddress>,
+    /// There once the handshake is done.
+    pub(super) handle: Option<PeerHandle>,
+    /// Why we hung up, if we did, and what that says about it.
+    pub(super) why: Option<(String, PeerVerdict)>,
+    pub(super) liveness: Liveness,
+    pub(super) fences: Fences,
+    /// When it last asked for blocks; before that, when it came.
+    pub(super) asked_at: u64,
+    /// Seconds that its clock was ahead of this machine's when it came.
+    pub(super) clock_ahead: i64,
+}
 
-/// Requests of a peer's that may wait for their answers.
-const REQUESTS_MAX: usize = 4;
+impl NetworkPeer {
+    pub(super) fn is_connected(&self) -> bool {
+        self.handle.is_some()
+    }
 
-/// Messages that wait to be sent. A peer that lets more come together does not read.
-const QUEUE: usize = 4096;
+    /// Whether it connected to us.
+    pub(super) fn is_inbound(&self) -> bool {
+        self.address.is_none()
+    }
+
+    /// Whether we hung up on it.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.why.is_some()
+    }
+}
 
 /// What the thread that writes is told.
 pub(super) enum Outgoing {
     Message(Message),
     /// Headers that the peer asked for.
-    Headers(Vec<[u8; apus_chain::HEADER_SIZE]>),
+    Headers(Vec<[u8; HEADER_SIZE]>),
     /// Blocks that the peer asked for.
     Blocks(Vec<Inventory>),
 }
+
+/// Requests of a peer's that may wait for their answers.
+const REQUESTS_MAX: usize = 4;
 
 /// The requests of a peer that are being answered.
 #[derive(Debug, Default)]
@@ -54,7 +81,7 @@ impl Turns {
     /// Waits until the peer has taken the answers to its requests but for a few: nothing more is read
     /// from it before, so its requests are never many. A request that is read after the answering
     /// thread has ended would wait for good, so that is an error.
-    fn take(&self, shared: &NetworkShared) -> Result<(), PeerError> {
+    pub(super) fn take(&self, shared: &NetworkShared) -> Result<(), PeerError> {
         loop {
             if self.ended.load(Ordering::Relaxed) || shared.has_ended() {
                 return Err(PeerError::Closed);
@@ -67,7 +94,7 @@ impl Turns {
         }
     }
 
-    fn answered(&self) {
+    pub(super) fn answered(&self) {
         self.pending.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -78,168 +105,6 @@ impl Turns {
     fn is_answering(&self) -> bool {
         self.pending.load(Ordering::Relaxed) > 0 && !self.ended.load(Ordering::Relaxed)
     }
-}
-
-/// How a peer came to be one.
-pub(super) enum Origin {
-    /// We connect to it.
-    Dialled(NodeAddress),
-    /// It connected to us.
-    Accepted(TcpStream),
-}
-
-/// Starts the threads of a peer. Where the system refuses, the peer is gone at once.
-pub(super) fn spawn(shared: &Arc<NetworkShared>, id: PeerId, origin: Origin) {
-    let of_thread = Arc::clone(shared);
-    let spawned = std::thread::Builder::new()
-        .name(format!("peer-{}", id.0))
-        .spawn(move || live(&of_thread, id, origin));
-    if let Err(error) = spawned {
-        let reason = PeerError::Io(error);
-        shared.lock().gone(id, &reason, shared.now());
-    }
-}
-
-/// A peer's life.
-fn live(shared: &Arc<NetworkShared>, id: PeerId, origin: Origin) {
-    let _guard = Guard(shared);
-    let ended = match dial(shared, origin) {
-        Ok(connection) => talk(shared, id, connection),
-        Err(error) => Err(error),
-    };
-    let reason = ended.err().unwrap_or(PeerError::Closed);
-    let now = shared.now();
-    shared.lock().gone(id, &reason, now);
-    shared.changed.notify_all();
-    shared.wake.notify_all();
-}
-
-fn dial(shared: &NetworkShared, origin: Origin) -> Result<Connection, PeerError> {
-    let options = &shared.options;
-    let start_height = shared.lock().best().0;
-    let services = Services::WITNESS.with(Services::P2P_V2).with(shared.offered());
-    let dial = Dial {
-        network: options.params.network,
-        services,
-        required_services: Services::WITNESS,
-        start_height: i32::try_from(start_height).unwrap_or(i32::MAX),
-        user_agent: options.user_agent.clone(),
-        proxy: options.proxy,
-        transport: options.transport,
-        connect_timeout: CONNECT_TIMEOUT,
-        handshake_timeout: HANDSHAKE_TIMEOUT,
-        our_nonce: shared.nonce,
-    };
-    match origin {
-        Origin::Dialled(address) => connect(&address, &dial),
-        Origin::Accepted(stream) => accept(stream, &dial),
-    }
-}
-
-/// From the end of the handshake to that of the connection.
-fn talk(shared: &Arc<NetworkShared>, id: PeerId, connection: Connection) -> Result<(), PeerError> {
-    let closer = connection.closer();
-    let Connection { mut reader, writer, peer, .. } = connection;
-    let (outgoing, orders) = sync_channel(QUEUE);
-    let of_writer = Arc::clone(shared);
-    let turns: Arc<Turns> = Arc::default();
-    let end = WriterEnd { closer: closer.clone(), turns: Arc::clone(&turns) };
-    let spawned = std::thread::Builder::new().name(format!("peer-{}-out", id.0)).spawn(move || {
-        let _guard = Guard(&of_writer);
-        // The thread that reads tells why the connection is gone.
-        let _ = write(&of_writer, writer, &orders, &end.turns);
-        drop(end);
-    });
-    spawned.map_err(PeerError::Io)?;
-    let (received, at_message) = (reader.bytes_received_counter(), Arc::<AtomicU64>::default());
-    let of_reader = Arc::clone(&at_message);
-    let of_state = Arc::clone(&turns);
-    let handle = PeerHandle { outgoing, closer, received, at_message, turns: of_state, info: peer };
-    shared.lock().connected(id, handle, shared.now())?;
-    shared.changed.notify_all();
-    shared.wake.notify_all();
-    reader.use_buffers(&shared.buffers);
-    read(shared, id, &mut reader, &of_reader, &turns)
-}
-
-fn read(
-    shared: &Arc<NetworkShared>,
-    id: PeerId,
-    reader: &mut MessageReader,
-    at_message: &AtomicU64,
-    turns: &Turns,
-) -> Result<(), PeerError> {
-    while !shared.has_ended() {
-        let Some(message) = reader.read()? else { continue };
-        at_message.store(reader.bytes_received(), Ordering::Relaxed);
-        match message {
-            Message::Block(raw) => block(shared, id, raw)?,
-            // No blocks are served here.
-            Message::GetHeaders { .. } | Message::GetData(_) if shared.options.blocks.is_none() => {
-            }
-            Message::GetHeaders { locator, stop } => {
-                turns.take(shared)?;
-                serve::headers(shared, id, &locator, &stop)?;
-            }
-            Message::GetData(items) => {
-                turns.take(shared)?;
-                let now = shared.now();
-                let mut state = shared.lock();
-                state.was_asked(id, now);
-                state.send(id, Outgoing::Blocks(items));
-            }
-            other => {
-                let now = shared.now();
-                let mut state = shared.lock();
-                let matters = state.message(id, other, now)?;
-                state.act(now);
-                drop(state);
-                if matters {
-                    shared.changed.notify_all();
-                    shared.wake.notify_all();
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Hashes the block's header outside of the lock.
-fn block(shared: &Arc<NetworkShared>, id: PeerId, raw: Vec<u8>) -> Result<(), PeerError> {
-    let Some(header) = raw.first_chunk::<{ apus_chain::HEADER_SIZE }>() else {
-        return Err(PeerError::Protocol { what: "a block shorter than its header".to_owned() });
-    };
-    let hash = BlockHash(apus_hash::sha256d(header));
-    let now = shared.now();
-    let mut state = shared.lock();
-    state.block(id, hash, BlockBuffer::new(raw, &shared.buffers), now);
-    state.act(now);
-    Ok(())
-}
-
-fn write(
-    shared: &NetworkShared,
-    mut writer: MessageWriter,
-    orders: &Receiver<Outgoing>,
-    turns: &Turns,
-) -> Result<(), PeerError> {
-    for order in orders {
-        match order {
-            Outgoing::Message(message) => writer.write(&message)?,
-            Outgoing::Headers(headers) => {
-                writer.write(&Message::Headers(headers))?;
-                turns.answered();
-            }
-            Outgoing::Blocks(items) => {
-                serve::blocks(shared, &mut writer, items)?;
-                turns.answered();
-            }
-        }
-        if shared.has_ended() {
-            break;
-        }
-    }
-    Ok(())
 }
 
 impl PeerHandle {
@@ -260,42 +125,146 @@ impl PeerHandle {
     }
 }
 
-/// Each thread of the network holds one, in front of all else.
-pub(super) struct Guard<'a>(pub(super) &'a NetworkShared);
+/// What the end of a connection says about the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PeerVerdict {
+    /// It did what no honest node does.
+    Misbehaved,
+    /// It was of no use.
+    Useless,
+    /// Nothing.
+    Blameless,
+}
 
-impl Drop for Guard<'_> {
-    fn drop(&mut self) {
-        if !thread::panicking() {
-            return;
+impl From<Blame> for PeerVerdict {
+    /// Only a damaged block is a lie. A block that came unasked may be one that was given up, and a
+    /// peer that has not what it said it has may have lost it.
+    fn from(why: Blame) -> Self {
+        match why {
+            Blame::Damaged(_) => Self::Misbehaved,
+            Blame::Stalled { .. } | Blame::Slow { .. } => Self::Useless,
+            Blame::Unrequested(_) | Blame::Refuses(_) => Self::Useless,
         }
-        let thread = thread::current().name().unwrap_or("without a name").to_owned();
-        self.0.ended.store(true, Ordering::Relaxed);
-        self.0.lock().break_down(NetworkError::Panicked { thread });
-        self.0.wake.notify_all();
-        self.0.changed.notify_all();
     }
 }
 
-/// However the thread that writes to a peer ends: the one that reads learns of it, even where it
-/// waits for answers.
-pub(super) struct WriterEnd {
-    pub(super) closer: Closer,
-    pub(super) turns: Arc<Turns>,
-}
-
-impl Drop for WriterEnd {
-    fn drop(&mut self) {
-        self.closer.close();
-        self.turns.end();
+impl From<DisconnectReason> for PeerVerdict {
+    fn from(why: DisconnectReason) -> Self {
+        match why {
+            DisconnectReason::InvalidHeaders => Self::Misbehaved,
+            DisconnectReason::Stalled { .. } | DisconnectReason::TooSlow { .. } => Self::Useless,
+            DisconnectReason::LowWork => Self::Useless,
+        }
     }
 }
 
-impl NetworkState {
-    /// Nothing will ever come any more.
-    fn break_down(&mut self, error: NetworkError) {
-        // The first reason is the one.
-        let error = self.broken.get_or_insert(error).clone();
-        self.fail(error);
-        self.end();
+/// How often a peer is asked whether it is there, in milliseconds (Core `net_processing.cpp`,
+/// `PING_INTERVAL`, has two minutes).
+const PING_MS: u64 = 60_000;
+
+/// After so long without a byte, and without the answer to a ping, a peer is gone; in milliseconds.
+/// Core waits longer (`net.h`, `TIMEOUT_INTERVAL`: 20 minutes), but it can do without a peer.
+const SILENCE_MS: u64 = 60_000;
+
+#[derive(Debug, Clone, Copy)]
+struct Ping {
+    nonce: u64,
+    sent_at: u64,
+    /// Nothing stood between the peer and its answer.
+    is_measure: bool,
+}
+
+/// See the module. All times in milliseconds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Liveness {
+    /// Bytes that came from it.
+    bytes: u64,
+    /// When that number last changed.
+    heard_at: u64,
+    ping: Option<Ping>,
+    pinged_at: u64,
+}
+
+impl Liveness {
+    pub(super) const fn new(now: u64) -> Self {
+        Self { bytes: 0, heard_at: now, ping: None, pinged_at: now }
+    }
+
+    /// So many bytes came from it so far.
+    pub(super) fn received(&mut self, bytes: u64, now: u64) {
+        if bytes != self.bytes {
+            (self.bytes, self.heard_at) = (bytes, now);
+        }
+    }
+
+    /// It cannot be expected to say something: it is busy with what we send.
+    pub(super) fn excuse(&mut self, now: u64) {
+        self.heard_at = now;
+    }
+
+    /// Whether a ping is to be sent.
+    pub(super) fn is_ping_due(&self, now: u64) -> bool {
+        self.ping.is_none() && now.saturating_sub(self.pinged_at) >= PING_MS
+    }
+
+    /// A ping was sent; `is_measure` if the peer can answer at once.
+    pub(super) fn pinged(&mut self, nonce: u64, is_measure: bool, now: u64) {
+        self.ping = Some(Ping { nonce, sent_at: now, is_measure });
+        self.pinged_at = now;
+    }
+
+    /// An answer came: how long it took, where that says how far away the peer is.
+    pub(super) fn pong(&mut self, nonce: u64, now: u64) -> Option<u64> {
+        let ping = self.ping.take_if(|ping| ping.nonce == nonce)?;
+        ping.is_measure.then(|| now.saturating_sub(ping.sent_at))
+    }
+
+    #[cfg(test)]
+    pub(super) const fn awaits(&self) -> bool {
+        self.ping.is_some()
+    }
+
+    /// Whether it owes an answer, and sent nothing for so long that there will be none.
+    pub(super) fn is_gone(&self, now: u64) -> bool {
+        let since = |ping: Ping| now.saturating_sub(ping.sent_at.max(self.heard_at));
+        self.ping.is_some_and(|ping| since(ping) >= SILENCE_MS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_answers_stays_and_is_measured() {
+        let mut peer = Liveness::new(5);
+        assert!(!peer.is_ping_due(PING_MS + 4) && peer.is_ping_due(PING_MS + 5));
+        peer.pinged(7, true, 70_000);
+        assert!(!peer.is_ping_due(500_000), "one at a time");
+        assert_eq!(peer.pong(8, 70_050), None);
+        assert_eq!(peer.pong(7, 70_090), Some(90));
+        assert_eq!(peer.pong(7, 70_091), None, "once");
+        assert!(!peer.is_gone(u64::MAX));
+        assert!(!peer.is_ping_due(129_999) && peer.is_ping_due(130_000));
+        peer.pinged(9, false, 130_000);
+        assert_eq!(peer.pong(9, 131_000), None, "it had blocks to send first");
+        assert!(!peer.is_gone(u64::MAX));
+    }
+
+    #[test]
+    fn a_silent_peer_goes_and_one_that_sends_anything_stays() {
+        let mut peer = Liveness::new(0);
+        assert!(!peer.is_gone(u64::MAX), "nothing was asked");
+        peer.pinged(1, true, 1_000);
+        assert!(!peer.is_gone(60_999) && peer.is_gone(61_000));
+        peer.received(10, 30_000);
+        peer.received(10, 50_000);
+        assert!(!peer.is_gone(89_999) && peer.is_gone(90_000));
+        peer.excuse(80_000);
+        assert!(!peer.is_gone(139_999) && peer.is_gone(140_000));
+        for now in (60_000..6_000_000).step_by(59_999) {
+            peer.received(now, now);
+            assert!(!peer.is_gone(now + 59_998), "it delivers, slowly");
+        }
     }
 }

@@ -4,25 +4,17 @@
 //! is not there, as by a node without it. What can be had is said once, in the handshake, and nodes believe
 //! it as long as the connection lasts. So only what is there at that moment, and will stay, is offered.
 
-use super::peer::{Guard, Origin, Outgoing, spawn};
-use super::{NetworkError, NetworkShared};
+use super::NetworkShared;
+use super::peer::Outgoing;
 use crate::PeerId;
 use crate::message::{Inventory, InventoryKind, Message, Services};
 use crate::transport::{MessageWriter, PeerError};
 use apus_chain::{
     BlockHash, HEADER_SIZE, Header, HeaderChain, HeaderId, HeaderTree, Height, MerkleRoot,
 };
-use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::Duration;
 
 /// Headers in one answer (Core `net_processing.h`, `MAX_HEADERS_RESULTS`).
 const HEADERS_MAX: u32 = 2000;
-
-/// Connections from others at the same time.
-const INBOUND_MAX: usize = 32;
 
 /// Blocks that can be handed to others.
 pub trait BlockProvider: Send + Sync {
@@ -35,48 +27,6 @@ pub trait BlockProvider: Send + Sync {
 
     /// Whether a block that is there once is there from then on.
     fn keeps_all(&self) -> bool;
-}
-
-/// Accepts connections until [`stop_listening`].
-pub(super) fn listen(
-    shared: &Arc<NetworkShared>,
-    address: SocketAddr,
-) -> Result<(SocketAddr, JoinHandle<()>), NetworkError> {
-    let failed = |error: io::Error| NetworkError::Listen { address, error: error.to_string() };
-    let listener = TcpListener::bind(address).map_err(failed)?;
-    let local = listener.local_addr().map_err(failed)?;
-    let of_thread = Arc::clone(shared);
-    let thread = std::thread::Builder::new().name("listener".to_owned());
-    let thread = thread.spawn(move || accept_all(&of_thread, &listener)).map_err(failed)?;
-    Ok((local, thread))
-}
-
-fn accept_all(shared: &Arc<NetworkShared>, listener: &TcpListener) {
-    let _guard = Guard(shared);
-    for stream in listener.incoming() {
-        if shared.has_ended() {
-            return;
-        }
-        match stream {
-            // There is nothing to be had yet, and a peer that is told so in the handshake goes
-            // on to believe it: better it comes again.
-            Ok(_) if shared.lock().served.is_none() => {}
-            Ok(stream) => {
-                let now = shared.now();
-                let id = shared.lock().new_inbound(INBOUND_MAX, now);
-                if let Some(id) = id {
-                    spawn(shared, id, Origin::Accepted(stream));
-                }
-            }
-            // Out of files, most likely: some will be closed.
-            Err(_) => std::thread::sleep(Duration::from_millis(100)),
-        }
-    }
-}
-
-/// Makes the thread that listens look up: the network has ended. Tells whether it was reached.
-pub(super) fn stop_listening(address: SocketAddr) -> bool {
-    TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
 }
 
 /// Answers `getheaders` (Core `net_processing.cpp`).

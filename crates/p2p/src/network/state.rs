@@ -1,23 +1,19 @@
 //! What the network knows, under one lock.
 
-use super::blocks::Mailboxes;
-use super::by_hash::{Fences, Wishes};
-use super::choice::{InvalidBlockHashes, RefusedHeaders};
-use super::peer::{Outgoing, Turns};
-use super::presence::{Liveness, PeerVerdict};
+use super::mailbox::{Mailboxes, Wishes};
+use super::peer::{NetworkPeer, Outgoing};
 use super::serve::RawHeaders;
 use super::{NetworkError, NetworkOptions};
 use crate::PeerId;
-use crate::addresses::{AddressBook, AddressReach, NodeAddress};
+use crate::addresses::{AddressBook, NodeAddress};
 use crate::download::{self, Download, Limit};
 use crate::headers::{self, HeaderSync};
 use crate::message::{Inventory, InventoryKind, Message};
-use crate::transport::{Closer, PeerError, PeerInfo};
+use crate::transport::PeerError;
 use apus_chain::{BlockHash, BlockPlace, HEADER_SIZE, HeaderChain, Height};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::mpsc::{SyncSender, TrySendError};
+use std::sync::mpsc::TrySendError;
 
 /// Peers that were found, and whose headers are good enough to begin with: the most-work chain of
 /// several is hardly ever behind, and the run ends at the tip of all of them in any case.
@@ -26,32 +22,46 @@ const ENOUGH_PEERS: usize = 4;
 /// How long to wait for other peers, which may have more headers, in milliseconds.
 const ATTEMPTS_MS: u64 = 8_000;
 
-/// A connected peer, as other threads see it.
-pub(super) struct PeerHandle {
-    pub(super) outgoing: SyncSender<Outgoing>,
-    pub(super) closer: Closer,
-    pub(super) received: Arc<AtomicU64>,
-    /// What was received when the last whole message had come.
-    pub(super) at_message: Arc<AtomicU64>,
-    /// Requests of its that are being answered.
-    pub(super) turns: Arc<Turns>,
-    pub(super) info: PeerInfo,
+/// So many are remembered, the last ones: each took the work of a block.
+const REMEMBERED_MAX: usize = 256;
+
+/// Blocks that a caller found invalid.
+#[derive(Debug, Default)]
+pub(super) struct InvalidBlockHashes(pub(super) VecDeque<BlockHash>);
+
+impl InvalidBlockHashes {
+    /// Whether it is new.
+    pub(super) fn put(&mut self, hash: BlockHash) -> bool {
+        if self.0.contains(&hash) {
+            return false;
+        }
+        if self.0.len() >= REMEMBERED_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back(hash);
+        true
+    }
 }
 
-/// A peer, from the moment that either side dials.
-pub(super) struct NetworkPeer {
-    /// Its address; none where it connected to us.
-    pub(super) address: Option<NodeAddress>,
-    /// There once the handshake is done.
-    pub(super) handle: Option<PeerHandle>,
-    /// Why we hung up, if we did, and what that says about it.
-    pub(super) why: Option<(String, PeerVerdict)>,
-    pub(super) liveness: Liveness,
-    pub(super) fences: Fences,
-    /// When it last asked for blocks; before that, when it came.
-    pub(super) asked_at: u64,
-    /// Seconds that its clock was ahead of this machine's when it came.
-    pub(super) clock_ahead: i64,
+/// So many refusals are told.
+const TOLD: usize = 3;
+
+/// Headers that were refused for what they are, not for their times.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RefusedHeaders {
+    /// How many times.
+    pub count: u64,
+    /// Of whom, and why: the first ones, each once.
+    pub first: Vec<String>,
+}
+
+impl RefusedHeaders {
+    pub(super) fn note(&mut self, what: String) {
+        self.count += 1;
+        if self.first.len() < TOLD && !self.first.contains(&what) {
+            self.first.push(what);
+        }
+    }
 }
 
 pub(super) struct NetworkState {
@@ -103,26 +113,10 @@ pub(super) struct NetworkState {
     pub(super) ended: bool,
 }
 
-impl NetworkPeer {
-    fn is_connected(&self) -> bool {
-        self.handle.is_some()
-    }
-
-    /// Whether it connected to us.
-    pub(super) fn is_inbound(&self) -> bool {
-        self.address.is_none()
-    }
-
-    /// Whether we hung up on it.
-    pub(super) fn is_leaving(&self) -> bool {
-        self.why.is_some()
-    }
-}
-
 impl NetworkState {
     pub(super) fn new(options: &NetworkOptions, seed: u64) -> Self {
         let mut book = AddressBook::new(options.params.network, seed);
-        book.set_reach(AddressReach { onion: options.proxy.is_some(), ..AddressReach::default() });
+        book.set_onion(options.proxy.is_some());
         // What does not read well is found again.
         let _ = book.restore(&options.addresses, super::unix_time());
         let mut headers = HeaderSync::new(&options.params, super::unix_time());

@@ -3,6 +3,7 @@
 use super::*;
 use crate::message::{Inventory, Message};
 use crate::transport::{Connection, Dial, connect};
+use apus_chain::HeightRange;
 use apus_testkit::chain::ChainBuilder;
 use apus_testkit::peer::{Behaviour, FakePeer};
 use bitcoin::Block;

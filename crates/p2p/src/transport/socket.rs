@@ -1,162 +1,18 @@
-//! Bytes to and from a socket, for callers that never wait without a limit, and why a connection ends.
+//! Bytes to and from a socket, for callers that never wait without a limit, and memory for blocks that is used again.
 //!
 //! A socket limits one call alone, so [`send`] and all that read ask a [`Deadline`] for the time left
 //! before each call. [`Incoming`] takes what is there by one system call, up to 64 KiB. What is larger
 //! goes straight into memory of its own ([`Body`]), which grows with what arrived and not with what
 //! was announced. Each call waits for a *tick* at most and then says so, whatever the peer does.
 
-use super::stream::Buffers;
-use crate::message::{MessageError, PayloadFlaw, Services};
-use apus_chain::Network;
+use super::error::PeerError;
+use std::fmt;
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
+use std::net::TcpStream;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-
-/// What a failed connection says about the peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PeerFault {
-    /// It broke the protocol: nothing is to be had there.
-    Misbehaved,
-    /// No connection of use came about: no peer is there, or one that lacks what we need.
-    Unreachable,
-    /// It was there and is no more; it may well come back.
-    Gone,
-}
-
-/// Why a connection did not come about or ended.
-#[derive(Debug, thiserror::Error)]
-pub enum PeerError {
-    /// No connection to the address.
-    #[error("cannot connect to {address}: {reason}")]
-    Connect {
-        /// The address as the user would write it.
-        address: String,
-        /// Why not, and what would help where something would.
-        reason: String,
-    },
-    /// The proxy does not connect us.
-    #[error("the proxy {proxy} does not connect us to {address}: {reason}")]
-    Proxy {
-        /// The proxy.
-        proxy: SocketAddr,
-        /// Where we wanted to go.
-        address: String,
-        /// What it answered, or what is wrong with the answer.
-        reason: String,
-    },
-    /// The system reports a failure of the connection.
-    #[error("the connection broke: {0}")]
-    Io(#[source] io::Error),
-    /// The peer took too long.
-    #[error("{during} took longer than {after:?}")]
-    Timeout {
-        /// What was waited for.
-        during: &'static str,
-        /// How long.
-        after: Duration,
-    },
-    /// The peer, or a [`Closer`](crate::transport::Closer), closed the connection.
-    #[error("the peer closed the connection")]
-    Closed,
-    /// The peer hung up on the encrypted transport's handshake without a word, as peers do that
-    /// don't know it. It may answer in plaintext.
-    #[error("the peer closed during the v2 handshake: it may know the v1 transport only")]
-    ClosedDuringV2Handshake,
-    /// Bytes that the protocol does not allow.
-    #[error("the peer broke the protocol: {what}")]
-    Protocol {
-        /// What is wrong with them.
-        what: String,
-    },
-    /// Headers that break a rule.
-    #[error("the peer broke the protocol: {what}")]
-    Headers {
-        /// What is wrong with them.
-        what: String,
-    },
-    /// A message that is longer than any may be. Nothing of it was taken.
-    #[error("the peer broke the protocol: {what} of {bytes} bytes, more than {limit}")]
-    TooLong {
-        /// The message, as far as is known which one it is.
-        what: String,
-        /// Its bytes, as it says itself.
-        bytes: usize,
-        /// The most that are taken.
-        limit: usize,
-    },
-    /// A handshake that leads to no connection.
-    #[error("no agreement with the peer: {what}")]
-    Handshake {
-        /// What stands against it.
-        what: String,
-    },
-    /// The peer is in another network.
-    #[error("the peer speaks for the network {found}, not for {wanted}")]
-    WrongNetwork {
-        /// Its network.
-        found: Network,
-        /// Ours.
-        wanted: Network,
-    },
-    /// The address leads back to this program.
-    #[error("the address leads back to ourselves")]
-    ConnectedToSelf,
-    /// The peer does not offer what is needed.
-    #[error("the peer offers services {offered:#x} and lacks some of {wanted:#x}", offered = .offered.0, wanted = .wanted.0)]
-    MissingServices {
-        /// What it offers.
-        offered: Services,
-        /// What is needed.
-        wanted: Services,
-    },
-}
-
-impl PeerError {
-    /// What this says about the peer.
-    #[must_use]
-    pub const fn kind(&self) -> PeerFault {
-        match self {
-            Self::Protocol { .. }
-            | Self::Headers { .. }
-            | Self::TooLong { .. }
-            | Self::Handshake { .. }
-            | Self::WrongNetwork { .. } => PeerFault::Misbehaved,
-            Self::Connect { .. }
-            | Self::Proxy { .. }
-            | Self::ClosedDuringV2Handshake
-            | Self::ConnectedToSelf
-            | Self::MissingServices { .. } => PeerFault::Unreachable,
-            Self::Io(_) | Self::Timeout { .. } | Self::Closed => PeerFault::Gone,
-        }
-    }
-
-    pub(crate) fn protocol(what: impl Into<String>) -> Self {
-        Self::Protocol { what: what.into() }
-    }
-}
-
-impl From<MessageError> for PeerError {
-    fn from(error: MessageError) -> Self {
-        let what = error.to_string();
-        match error.flaw {
-            PayloadFlaw::OfKnots { .. } => Self::Headers { what },
-            _ => Self::Protocol { what },
-        }
-    }
-}
-
-impl From<io::Error> for PeerError {
-    /// That the peer is gone has several names.
-    fn from(error: io::Error) -> Self {
-        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected};
-        match error.kind() {
-            BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected => Self::Closed,
-            _ => Self::Io(error),
-        }
-    }
-}
 
 /// A wait that a socket can still express; zero would be no limit at all.
 pub(crate) const WAIT_LEAST: Duration = Duration::from_millis(1);
@@ -413,6 +269,96 @@ impl Body {
     }
 }
 
+/// Smaller messages are the allocator's, which is good at them.
+const BYTES_LEAST: usize = 128 << 10;
+
+/// Bytes that may lie unused at least: room for a block of any size.
+const FREE_BYTES_LEAST: u64 = 4 << 20;
+
+/// Memory that is not in use now; by default none is kept.
+#[derive(Debug, Default)]
+pub struct Buffers {
+    free: Mutex<Vec<Vec<u8>>>,
+    /// Bytes that may lie here unused.
+    free_bytes_max: usize,
+}
+
+impl Buffers {
+    /// For so many `bytes` of blocks that are on their way or wait: an eighth more may lie unused.
+    pub(crate) fn beside(bytes: u64) -> Self {
+        let free_bytes_max = usize::try_from((bytes / 8).max(FREE_BYTES_LEAST));
+        Self { free: Mutex::default(), free_bytes_max: free_bytes_max.unwrap_or(usize::MAX) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Memory for `total` bytes, with anything in it, and at most a quarter larger, since only the
+    /// bytes of blocks are counted; none if none fits. It was taken from the system before, so a
+    /// peer that promises a block and does not send it costs no more.
+    pub(crate) fn take(&self, total: usize) -> Option<Vec<u8>> {
+        if total < BYTES_LEAST {
+            return None;
+        }
+        let mut free = self.lock();
+        let fits = |buffer: &Vec<u8>| (total..=total + total / 4).contains(&buffer.capacity());
+        let place = free.iter().rposition(fits)?;
+        Some(free.remove(place))
+    }
+
+    fn give(&self, bytes: Vec<u8>) {
+        if !(BYTES_LEAST..=self.free_bytes_max).contains(&bytes.capacity()) {
+            return;
+        }
+        let mut free = self.lock();
+        // Blocks may have grown: what lies here longest is what fits least.
+        let mut held: usize = free.iter().map(Vec::capacity).sum();
+        while held + bytes.capacity() > self.free_bytes_max && !free.is_empty() {
+            held -= free.remove(0).capacity();
+        }
+        free.push(bytes);
+    }
+}
+
+/// The bytes of a block. Their memory is used again when this is dropped.
+pub struct BlockBuffer {
+    bytes: Vec<u8>,
+    home: Arc<Buffers>,
+}
+
+impl BlockBuffer {
+    pub(crate) fn new(bytes: Vec<u8>, home: &Arc<Buffers>) -> Self {
+        Self { bytes, home: Arc::clone(home) }
+    }
+}
+
+impl Clone for BlockBuffer {
+    fn clone(&self) -> Self {
+        Self::new(self.bytes.clone(), &self.home)
+    }
+}
+
+impl Deref for BlockBuffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for BlockBuffer {
+    fn drop(&mut self) {
+        self.home.give(std::mem::take(&mut self.bytes));
+    }
+}
+
+impl fmt::Debug for BlockBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.bytes.len())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -467,5 +413,52 @@ mod tests {
         let expected: Vec<u8> = (0..TOTAL).map(|at| (at % 251) as u8).collect();
         assert!(body.into_bytes() == expected);
         assert_eq!(incoming.received().load(Ordering::Relaxed), TOTAL as u64);
+    }
+
+    const SIZE: usize = 1 << 20;
+
+    fn block(size: usize, home: &Arc<Buffers>) -> BlockBuffer {
+        BlockBuffer::new(vec![1; size], home)
+    }
+
+    #[test]
+    fn memory_is_used_again_where_it_fits() {
+        let buffers = Arc::new(Buffers::beside(0));
+        assert!(buffers.take(SIZE).is_none());
+        let first = block(SIZE, &buffers);
+        let place = first.as_ptr();
+        assert_eq!(first[..4], [1; 4]);
+        drop(first);
+        let least = SIZE / 5 * 4 + 1;
+        for other in [SIZE + 1, least - 1, SIZE / 2, 0] {
+            assert!(buffers.take(other).is_none(), "{other}");
+        }
+        let again = buffers.take(least).unwrap();
+        assert_eq!(again.as_ptr(), place);
+        assert!(buffers.take(SIZE).is_none());
+    }
+
+    #[test]
+    fn what_lies_unused_is_bounded() {
+        for (bytes, most) in [(0, 4 * SIZE), (16 << 20, 4 * SIZE), (128 << 20, 16 * SIZE)] {
+            let buffers = Arc::new(Buffers::beside(bytes));
+            let held = || buffers.lock().iter().map(Vec::capacity).sum::<usize>();
+            let blocks: Vec<BlockBuffer> = (0..40).map(|_| block(SIZE, &buffers)).collect();
+            drop(blocks);
+            assert_eq!(held(), most);
+            // Those that came last stay.
+            drop(block(2 * SIZE, &buffers));
+            assert_eq!(held(), most);
+            assert!(buffers.take(2 * SIZE).is_some());
+            // What is larger than all the room, small ones and what was taken out are not kept.
+            drop(block(most + 1, &buffers));
+            assert_eq!(held(), most - 2 * SIZE);
+            drop(block(100, &buffers));
+            drop(BlockBuffer::new(Vec::new(), &buffers));
+            assert!(buffers.take(100).is_none());
+        }
+        let none = Arc::new(Buffers::default());
+        drop(block(SIZE, &none));
+        assert!(none.take(SIZE).is_none());
     }
 }

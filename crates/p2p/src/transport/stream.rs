@@ -10,7 +10,8 @@
 //! the system has to make, page by page, and goes back to it as soon as the block is taken: with blocks
 //! of megabytes at hundreds a second that was a tenth of all time.
 
-use super::socket::{Body, Deadline, Incoming, PeerError, send};
+use super::error::PeerError;
+use super::socket::{Body, Buffers, Deadline, Incoming, send};
 use super::v2::{LENGTH_BYTES, V2Reader, V2Writer};
 use crate::message::{COMMAND_BYTES, CommandName, Message, PAYLOAD_BYTES_MAX, decode, encode};
 use apus_chain::Network;
@@ -18,9 +19,8 @@ use apus_hash::sha256d;
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, TcpStream};
-use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long [`MessageReader::read`] waits unless told otherwise.
@@ -59,7 +59,7 @@ impl MessageReader {
         self.incoming.set_tick(tick)
     }
 
-    /// Takes memory for blocks from there, where [`BlockBuffer`] leave theirs.
+    /// Takes memory for blocks from there, where [`BlockBuffer`](super::BlockBuffer)s leave theirs.
     pub fn use_buffers(&mut self, buffers: &Arc<Buffers>) {
         self.incoming.use_buffers(buffers);
     }
@@ -348,96 +348,6 @@ fn checksum(payload: &[u8]) -> [u8; 4] {
 fn split<const N: usize>(bytes: &[u8]) -> ([u8; N], &[u8]) {
     let (first, rest) = bytes.split_first_chunk().expect("a header's fields fit the header");
     (*first, rest)
-}
-
-/// Smaller messages are the allocator's, which is good at them.
-const BYTES_LEAST: usize = 128 << 10;
-
-/// Bytes that may lie unused at least: room for a block of any size.
-const FREE_BYTES_LEAST: u64 = 4 << 20;
-
-/// Memory that is not in use now; by default none is kept.
-#[derive(Debug, Default)]
-pub struct Buffers {
-    free: Mutex<Vec<Vec<u8>>>,
-    /// Bytes that may lie here unused.
-    free_bytes_max: usize,
-}
-
-impl Buffers {
-    /// For so many `bytes` of blocks that are on their way or wait: an eighth more may lie unused.
-    pub(crate) fn beside(bytes: u64) -> Self {
-        let free_bytes_max = usize::try_from((bytes / 8).max(FREE_BYTES_LEAST));
-        Self { free: Mutex::default(), free_bytes_max: free_bytes_max.unwrap_or(usize::MAX) }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Memory for `total` bytes, with anything in it, and at most a quarter larger, since only the
-    /// bytes of blocks are counted; none if none fits. It was taken from the system before, so a
-    /// peer that promises a block and does not send it costs no more.
-    pub(crate) fn take(&self, total: usize) -> Option<Vec<u8>> {
-        if total < BYTES_LEAST {
-            return None;
-        }
-        let mut free = self.lock();
-        let fits = |buffer: &Vec<u8>| (total..=total + total / 4).contains(&buffer.capacity());
-        let place = free.iter().rposition(fits)?;
-        Some(free.remove(place))
-    }
-
-    fn give(&self, bytes: Vec<u8>) {
-        if !(BYTES_LEAST..=self.free_bytes_max).contains(&bytes.capacity()) {
-            return;
-        }
-        let mut free = self.lock();
-        // Blocks may have grown: what lies here longest is what fits least.
-        let mut held: usize = free.iter().map(Vec::capacity).sum();
-        while held + bytes.capacity() > self.free_bytes_max && !free.is_empty() {
-            held -= free.remove(0).capacity();
-        }
-        free.push(bytes);
-    }
-}
-
-/// The bytes of a block. Their memory is used again when this is dropped.
-pub struct BlockBuffer {
-    bytes: Vec<u8>,
-    home: Arc<Buffers>,
-}
-
-impl BlockBuffer {
-    pub(crate) fn new(bytes: Vec<u8>, home: &Arc<Buffers>) -> Self {
-        Self { bytes, home: Arc::clone(home) }
-    }
-}
-
-impl Clone for BlockBuffer {
-    fn clone(&self) -> Self {
-        Self::new(self.bytes.clone(), &self.home)
-    }
-}
-
-impl Deref for BlockBuffer {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl Drop for BlockBuffer {
-    fn drop(&mut self) {
-        self.home.give(std::mem::take(&mut self.bytes));
-    }
-}
-
-impl fmt::Debug for BlockBuffer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes", self.bytes.len())
-    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@
 //! spent to hide how this program behaves, beyond garbage of random length, and keys are not wiped from
 //! memory: what is said is public, and a listener on this machine hears it anyway.
 
-use super::socket::{Body, Deadline, Incoming, PeerError, send};
+use super::error::PeerError;
+use super::socket::{Body, Deadline, Incoming, send};
 use crate::message::{COMMAND_BYTES, CommandName, PAYLOAD_BYTES_MAX};
 use apus_chain::Network;
 use chacha20::ChaCha20;

@@ -4,7 +4,7 @@
 //! The coins may be at any block of the log; where they are not at the best one (a crash came in
 //! between), blocks are disconnected and connected until they are.
 
-use super::blocks::BlockFolder;
+use super::log::BlockFolder;
 use super::log::{BlockLog, LogKind, LogPlace};
 use super::orphans::{ORPHANS_BYTES_MAX, ORPHANS_MAX, Orphan, Orphans};
 use super::tree::BlockTree;

@@ -211,9 +211,11 @@ impl<'a> Connecting<'a> {
         }
         let tip = store.tip()?.unwrap_or(genesis);
         let damaged = || match &options.beyond {
-            Some(place) => {
-                SyncError::Usage(UsageError::CoinsOfOtherRun { place: place.clone(), at: tip })
-            }
+            Some(place) => SyncError::usage(format!(
+                "{place} is at block {} of height {} already, where this run did not bring it: name the \
+                 --workdir of the run that did, which stays beside the coins, or other coins after the slash",
+                tip.hash, tip.height
+            )),
             None => SyncError::Io(IoError::WorkdirDamaged {
                 file: request.env.workdir.describe(RECORD),
             }),

@@ -65,7 +65,8 @@ use crate::progress::{DiskUse, Event, Phase, Progress};
 use crate::request::{ConnectOptions, Request, ScriptCounts, Source, Task, first_of_last};
 use crate::sink::SetInfo;
 use crate::sink::datadir::DraftWithBlocks;
-use crate::sink::put::{SetHash, forget_damaged};
+use crate::sink::put::forget_damaged;
+use crate::sink::set_hash::SetHash;
 use crate::source::{ChainSource, without_undo};
 use crate::workdir::plan::{NO_HINTS, Plan, RunIdentity};
 use crate::workdir::record::Record as Connected;
@@ -164,7 +165,10 @@ fn last_joined(request: &Request<'_>, dir: &dyn ChainSource) -> Result<Height, S
     }
     let holds_all = |output: &FolderOutput| output.kind == FolderKind::Datadir(DatadirBlocks::All);
     if dir.archive().is_none() || request.folders.iter().any(holds_all) {
-        return Err(SyncError::Usage(UsageError::BlocksTwice));
+        return Err(SyncError::usage(
+            "mergesync goes over the blocks twice, and peers would send all of them again: have the run keep \
+             them, for a chainstate beside them, or get them first and name their folder",
+        ));
     }
     let connected = is_gone_on_from(request, dir)?;
     Ok(match Workdir::read_plan(request.env.workdir)? {

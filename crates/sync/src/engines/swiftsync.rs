@@ -1,6 +1,7 @@
 //! The work of SwiftSync: the set at the height where the hints stop, or below the last blocks, proven.
 
 pub mod aggregate;
+mod error;
 mod fully;
 pub mod hints;
 mod leaves;
@@ -15,12 +16,13 @@ mod tail;
 
 pub use crate::engines::bip30::CoinbaseId;
 pub use crate::engines::pass::Counts;
+pub use error::SwiftSyncError;
 pub use fully::{ByUndoError, FullSegment, Fully, FullyError, JudgeByUndo, UndoReader, UndoSource};
 pub use partial::{CoinTotals, MergeError, Partial};
-pub use segment::Segment;
+pub use segment::{Finished, Segment};
 pub use segment_hints::{CoinHints, HintError, IndexHints, SegmentHints};
 pub use spent_later::{SPENT_LATER_KEY, SpentByBlock, SpentLater, SpentLaterBuilder};
-pub use state::{Finished, SwiftSync, SwiftSyncError, Verdict};
+pub use state::{SwiftSync, Verdict};
 
 use crate::best_chain::{headers, longer_chain};
 use crate::engines::in_order::keeper::warn_of_missing;
@@ -45,7 +47,6 @@ use apus_chain::{BlockHash, HeaderChain, Height, HeightRange, KnownBlock};
 use apus_engine::script::{ScriptPool, ScriptPoolError, script_verifier};
 use snapshot_hints::{FileHints, HintsProvider};
 use snapshot_hints::{SnapshotHints, SnapshotWanted, snapshot_header};
-use state::{MISSING, PREMATURE};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tail::expect_anchored;

@@ -1,8 +1,10 @@
 //! [`IoError`]: this machine, or this program, is at fault: what was written cannot be read, a disk is full.
 
-use apus_chain::{BlockHash, CoinError, Height, Txid, UtxoSetHash};
+use super::SyncError;
+use apus_chain::{BlockHash, CoinError, Height, Txid};
 use apus_utreexo::FragmentError;
 use std::io;
+use std::path::Path;
 
 /// See the module.
 #[derive(Debug, thiserror::Error)]
@@ -25,22 +27,14 @@ pub enum IoError {
         /// Its hash.
         hash: BlockHash,
     },
+    /// What no caller and no later start tells apart, in words.
+    #[error("{0}")]
+    Other(String),
     /// Proofs of a block cannot be read.
     #[error("{what}")]
     Proofs {
         /// Which, and why.
         what: String,
-    },
-    /// The set that hints led to, made from the set itself, is another one.
-    #[error(
-        "taking the blocks once more for the hints led to the set {found} and not to {known}: this \
-         is a mistake in the program; no hints were written"
-    )]
-    HintsOfSet {
-        /// The set that the second pass led to.
-        found: UtxoSetHash,
-        /// The set that it was made from.
-        known: UtxoSetHash,
     },
     /// A run's bytes are not those that were written.
     #[error("{file} is damaged; its segment will be processed anew: start the same run again")]
@@ -49,17 +43,6 @@ pub enum IoError {
         run: String,
         /// What to call it in front of people.
         file: String,
-    },
-    /// The merged coins are not those that were counted.
-    #[error(
-        "the coins written ({written}) are not those that the segments kept ({kept}): this is a \
-         mistake in the program, and nothing was written under the output's name"
-    )]
-    CoinCount {
-        /// Coins in the merged runs.
-        written: u64,
-        /// Coins counted by the engine.
-        kept: u64,
     },
     /// The coins of the store are not those that the blocks led to.
     #[error(
@@ -99,57 +82,12 @@ pub enum IoError {
         /// What is wrong.
         error: CoinError,
     },
-    /// What was there before was moved aside, the new folder did not get its name, and what was moved
-    /// could not be put back.
-    #[error(
-        "{path}: {error}. What was there is whole in {aside}, and could not be put back: {back}. The \
-         new folder is whole in {draft}. Rename {aside} to {path} and start again with the same \
-         command, which takes {draft} up"
-    )]
-    NotPublished {
-        /// The name that is missing.
-        path: String,
-        /// The new folder.
-        draft: String,
-        /// The old one.
-        aside: String,
-        /// Why the new one did not get the name.
-        error: std::io::Error,
-        /// Why the old one could not be put back.
-        back: std::io::Error,
-    },
-    /// A folder that was written is not there any more when the run ends.
-    #[error(
-        "{folder} is not the folder any more that this run has written: it was moved, removed \
-         or replaced meanwhile. Look for it, or start again"
-    )]
-    FolderGone {
-        /// The folder.
-        folder: String,
-    },
     /// A chainstate could not be written, or not read back.
     #[error(transparent)]
     CoreChainstate(#[from] apus_datadir::chainstate::ChainstateDbError),
     /// The index of blocks could not be written.
     #[error(transparent)]
     BlockIndex(#[from] apus_datadir::IndexWriteError),
-    /// What was written is not what was to be written.
-    #[error(
-        "{folder} was read back, and {what}: the disk or its memory changed what was written, or \
-         this is a mistake in the program; the folder did not get its name"
-    )]
-    ReadBack {
-        /// The folder.
-        folder: String,
-        /// In what it differs.
-        what: String,
-    },
-    /// The index of blocks that was written is not what was to be written.
-    #[error(
-        "{0}: the disk or its memory changed what was written, or this is a mistake in the program; \
-         no folder was completed. Start the same run again, which writes the index anew"
-    )]
-    IndexReadBack(Box<apus_datadir::ReadBackError>),
     /// Blocks or undo data that were written are not what was to be written.
     #[error(
         "{error}: the disk or its memory changed what was written, or this is a mistake in the \
@@ -177,9 +115,6 @@ pub enum IoError {
         /// The work folder.
         workdir: String,
     },
-    /// What was written could not be read.
-    #[error("what was written could not be read back: {0}, and start the same run again")]
-    NotReadBack(Box<apus_datadir::ReadBackError>),
     /// A disk is too small.
     #[error(
         "{folder} is on a disk with {free} bytes free, and up to {needed} are needed: free some \
@@ -210,9 +145,6 @@ pub enum IoError {
         /// What the system says.
         error: io::Error,
     },
-    /// The system gave no random bytes for the secret.
-    #[error("no random bytes for the aggregate's key: {0}")]
-    Random(String),
 }
 
 /// What a person can do about an error of the system.
@@ -222,5 +154,21 @@ fn remedy(error: &io::Error) -> &'static str {
         io::ErrorKind::PermissionDenied => "; allow access, or name another place",
         io::ErrorKind::ReadOnlyFilesystem => "; name a place that can be written to",
         _ => "",
+    }
+}
+
+impl SyncError {
+    /// This machine or this program is at fault, in words.
+    pub(crate) fn io(what: impl Into<String>) -> Self {
+        Self::Io(IoError::Other(what.into()))
+    }
+
+    /// A folder that was written has not what was to be written.
+    pub(crate) fn read_back(folder: &Path, what: &str) -> Self {
+        Self::io(format!(
+            "{} was read back, and {what}: the disk or its memory changed what was written, or this is a \
+             mistake in the program; the folder did not get its name",
+            folder.display()
+        ))
     }
 }

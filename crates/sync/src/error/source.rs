@@ -1,9 +1,7 @@
 //! [`SourceError`]: why a source of blocks could not give what was asked for.
 
 use crate::error::{ErrorKind, SyncError};
-use apus_chain::{
-    BlockError, BlockHash, HeaderChain, Height, HeightRange, KNOTS_CHAIN, KnownBlock, utc,
-};
+use apus_chain::{BlockError, BlockHash, HeaderChain, Height, HeightRange, KnownBlock, utc};
 use apus_datadir::{BlkError, IndexError};
 
 /// Why a source could not give what was asked for.
@@ -45,50 +43,9 @@ pub enum SourceError {
     /// Nothing comes from peers.
     #[error(transparent)]
     Network(#[from] apus_p2p::network::NetworkError),
-    /// The node whose index is followed has connected nothing.
-    #[error(
-        "by its block index the node of {folder} has connected no block whose undo data it kept: start \
-         it and let it connect some blocks first, or give its folder of blocks to `apus sync`, \
-         which goes by the blocks alone"
-    )]
-    NoneConnected {
-        /// The folder of its blocks.
-        folder: String,
-    },
-    /// By the node's index there is no chain up to a block.
-    #[error(
-        "by its block index the node of {folder} has not all blocks up to {hash} with their undo data"
-    )]
-    NotStated {
-        /// The folder of its blocks.
-        folder: String,
-        /// The block.
-        hash: BlockHash,
-    },
-    /// A file with blocks that the node connected is gone.
-    #[error(
-        "{folder} has no blk{number:05}.dat that reaches to block {height}, which is connected by the node's block index: \
-         restore the file, or start the node with -reindex, which downloads what is missing"
-    )]
-    FileMissing {
-        /// The folder of the node's blocks.
-        folder: String,
-        /// The file's number.
-        number: u32,
-        /// The lowest of its blocks that is not there.
-        height: Height,
-    },
-    /// A node that goes by another chain than Bitcoin's.
-    #[error(
-        "the node of {folder} has connected block {height}, which is {KNOTS_CHAIN}: Apus knows Bitcoin Core's rules, by which \
-         that block is invalid"
-    )]
-    OfKnots {
-        /// The folder of its blocks.
-        folder: String,
-        /// The highest such block.
-        height: Height,
-    },
+    /// What the folder of a node lacks, in words.
+    #[error("{0}")]
+    Node(String),
     /// A block of a chain that was settled elsewhere is not in the folder.
     #[error("{folder} has no block {height} ({hash}): get it, or give a folder that has it")]
     NotInFolder {
@@ -189,10 +146,7 @@ impl SourceError {
             Self::Index(_)
             | Self::NoChain { .. }
             | Self::NoHeaders { .. }
-            | Self::NoneConnected { .. }
-            | Self::NotStated { .. }
-            | Self::FileMissing { .. }
-            | Self::OfKnots { .. }
+            | Self::Node(_)
             | Self::Damaged { .. } => ErrorKind::Wrong,
             Self::Disputed { .. } => ErrorKind::Invalid,
             Self::Interrupted => ErrorKind::Interrupted,

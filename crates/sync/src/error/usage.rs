@@ -1,8 +1,7 @@
 //! [`UsageError`]: the question was wrong: options that do not fit together, a folder that is not this run's.
 
-use crate::node_tip::NodeTip;
+use super::SyncError;
 use apus_chain::{Height, KnownBlock, ScriptCheckReason};
-use apus_storage::NotOwn;
 use std::fmt;
 
 /// See the module.
@@ -14,18 +13,15 @@ pub enum UsageError {
          outputs out, or use another aggregate"
     )]
     Unproven,
+    /// What no caller tells apart, in words.
+    #[error("{0}")]
+    Other(String),
     /// The run is to end at no block after genesis.
     #[error("the run would end at height 0: there is nothing to do")]
     NothingToDo,
     /// Blocks are to be connected, and nothing says how.
     #[error("blocks above the hints are to be connected, but no coins folder was named")]
     NothingToConnect,
-    /// Blocks from peers are to be gone over twice.
-    #[error(
-        "mergesync goes over the blocks twice, and peers would send all of them again: have the run keep \
-         them, for a chainstate beside them, or get them first and name their folder"
-    )]
-    BlocksTwice,
     /// The engine that goes by proofs, and none of these.
     #[error("the engine utreexo goes by proofs, and neither a folder of them nor a peer was named")]
     NoProofs,
@@ -65,28 +61,6 @@ pub enum UsageError {
         /// The file.
         file: String,
     },
-    /// A folder that another user made, or can write to.
-    #[error(
-        "{folder}: {why}, so nothing is written there: remove it (rm -r), or name another output"
-    )]
-    FolderOfOthers {
-        /// The folder.
-        folder: String,
-        /// Why it is not this user's own.
-        why: NotOwn,
-    },
-    /// A node's coins would give way to older ones.
-    #[error(
-        "the node's coins are at {node}, and the blocks that its index has as valid, with their undo data, lead to block {} \
-         ({}) alone: nothing was replaced. `bitcoind -reindex` makes the node judge all of its blocks anew; with \
-         --replace-with-older the coins of that block take the place of those that are there", .end.height, .end.hash
-    )]
-    OlderThanNode {
-        /// Where the node's coins are.
-        node: Box<NodeTip>,
-        /// Where the new ones would be.
-        end: KnownBlock,
-    },
     /// Another run writes the same folder.
     #[error("another run is writing {draft}: wait until it has ended, or name another folder")]
     DraftInUse {
@@ -110,18 +84,6 @@ pub enum UsageError {
         /// What is different.
         what: String,
     },
-    /// A store of coins on servers that is at a block of another run.
-    #[error(
-        "{place} is at block {} of height {} already, where this run did not bring it: name the \
-         --workdir of the run that did, which stays beside the coins, or other coins after the slash",
-        at.hash, at.height
-    )]
-    CoinsOfOtherRun {
-        /// The store.
-        place: String,
-        /// Where it is.
-        at: KnownBlock,
-    },
     /// A folder that no run made.
     #[error(
         "{folder} holds {name}, which is no file of a run, and cannot be a work folder: name \
@@ -133,6 +95,13 @@ pub enum UsageError {
         /// A file in it.
         name: String,
     },
+}
+
+impl SyncError {
+    /// The question was wrong, in words.
+    pub(crate) fn usage(what: impl Into<String>) -> Self {
+        Self::Usage(UsageError::Other(what.into()))
+    }
 }
 
 // [`NotAnchored`]: hints that are refused, since nothing vouches for blocks under them.

@@ -114,7 +114,7 @@ fn a_folder_is_its_runs_until_it_loses_its_mark() {
     assert_eq!((aside, read(&desk, "out")), (Some(desk.path().join("out.old")), "second".into()));
     // No mark is taken from a folder that has come in the place of the first.
     let error = take_off(&mark, &out).unwrap_err();
-    assert!(matches!(error, SyncError::Io(IoError::FolderGone { .. })), "{error}");
+    assert!(error.to_string().contains("is not the folder any more"), "{error}");
     take_off(&second, &out).unwrap();
 }
 
@@ -146,7 +146,7 @@ fn a_folder_that_is_gone_is_not_done() {
     let (_, mark) = draft(&desk, false, "mine").publish().unwrap();
     fs::rename(&out, desk.path().join("elsewhere")).unwrap();
     let error = take_off(&mark, &out).unwrap_err();
-    assert!(matches!(error, SyncError::Io(IoError::FolderGone { .. })), "{error}");
+    assert!(error.to_string().contains("is not the folder any more"), "{error}");
     assert!(error.to_string().contains("/out "), "{error}");
     assert!(desk.path().join("elsewhere").join(MARK).is_file());
 }
@@ -189,7 +189,7 @@ fn what_was_moved_aside_is_put_back() {
     fs::create_dir(&path).unwrap();
     fs::write(path.join("theirs"), "").unwrap();
     let error = draft.not_published(Some(&aside), failed());
-    assert!(matches!(error, SyncError::Io(IoError::NotPublished { .. })), "{error}");
+    assert_eq!(error.kind(), crate::error::ErrorKind::Io, "{error}");
     let text = error.to_string();
     for place in [&path, &aside, &draft.draft] {
         assert!(text.contains(&place.display().to_string()), "{text}");

@@ -7,7 +7,7 @@
 
 use super::{discard_progress, run};
 use crate::engines::swiftsync::aggregate::AggregateKind;
-use crate::error::{IoError, SyncError, UsageError};
+use crate::error::{SyncError, UsageError};
 use crate::folder::at;
 use crate::progress::{Event, Observer};
 use crate::request::{
@@ -92,7 +92,10 @@ pub(super) fn write(
     let known = known.hashes.hash_serialized_3;
     if found != known {
         let (found, known) = (UtxoSetHash(found), UtxoSetHash(known));
-        return Err(SyncError::Io(IoError::HintsOfSet { found, known }));
+        return Err(SyncError::io(format!(
+            "taking the blocks once more for the hints led to the set {found} and not to {known}: this \
+             is a mistake in the program; no hints were written"
+        )));
     }
     Ok(outcome.written.utreexo)
 }

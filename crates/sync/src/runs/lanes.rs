@@ -6,73 +6,14 @@
 //! [pieces](LanePiece) of sections, each sorted.
 
 use super::form::RunForm;
-use super::reader::{IndexedRun, damaged, first_record, read};
+use super::reader::{IndexedRun, LanePiece, LaneSource, Lot, damaged, first_record, read};
 use super::{KeyRange, Merging, RunReader, Runs};
 use crate::error::{StorageResult, SyncError};
-use crate::workdir::HeldRun;
 use crate::workdir::index::prefix;
 use apus_storage::Storage;
 use core::marker::PhantomData;
-use core::ops::Range;
 use std::io::Read;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-
-/// Records that follow one another in a run.
-#[derive(Clone)]
-pub struct LanePiece {
-    of: LaneSource,
-    range: Range<usize>,
-}
-
-/// What they lie in.
-#[derive(Clone)]
-enum LaneSource {
-    /// A section that was read.
-    Section(Arc<Vec<u8>>),
-    /// A whole run in memory.
-    Held(Arc<HeldRun>),
-}
-
-impl LanePiece {
-    /// Of a run in memory.
-    pub(super) fn held(held: &Arc<HeldRun>, range: Range<usize>) -> Self {
-        Self { of: LaneSource::Held(Arc::clone(held)), range }
-    }
-
-    /// What lies behind so many bytes, which stay; none where that is nothing.
-    fn split_off(&mut self, bytes: usize) -> Option<Self> {
-        let at = self.range.start + bytes;
-        let rest = Self { of: self.of.clone(), range: at..self.range.end };
-        self.range.end = at;
-        (!rest.range.is_empty()).then_some(rest)
-    }
-
-    /// The records.
-    pub fn bytes(&self) -> &[u8] {
-        let bytes = match &self.of {
-            LaneSource::Section(bytes) => bytes,
-            LaneSource::Held(held) => &held.bytes,
-        };
-        &bytes[self.range.clone()]
-    }
-}
-
-/// What a thread takes of a run: a piece, and seldom some more of the sections behind it.
-pub struct Lot {
-    run: usize,
-    first: LanePiece,
-    rest: Vec<LanePiece>,
-}
-
-impl Lot {
-    pub fn pieces(&self) -> impl Iterator<Item = &LanePiece> {
-        std::iter::once(&self.first).chain(&self.rest)
-    }
-
-    pub(super) fn into_pieces(self) -> (LanePiece, Vec<LanePiece>) {
-        (self.first, self.rest)
-    }
-}
 
 /// See the module.
 pub struct RunLanes<'s, F: RunForm> {

@@ -5,10 +5,9 @@
 
 use super::KeyRange;
 use super::form::RunForm;
-use super::lanes::{LanePiece, Lot};
 use crate::error::{IoError, StorageResult, SyncError};
-use crate::workdir::RunInfo;
-use crate::workdir::index::{RunIndex, checksum, prefix};
+use crate::workdir::index::{RunIndex, Section, checksum, prefix};
+use crate::workdir::{HeldRun, RunInfo};
 use apus_hash::prefetch;
 use apus_storage::Storage;
 use core::marker::PhantomData;
@@ -50,6 +49,63 @@ impl IndexedRun {
         let all = &self.index.sections;
         let first = all.partition_point(|section| section.prefix < from).saturating_sub(1);
         (first, all[..first].iter().map(|section| section.bytes as usize).sum())
+    }
+}
+
+/// Records that follow one another in a run.
+#[derive(Clone)]
+pub struct LanePiece {
+    pub(super) of: LaneSource,
+    pub(super) range: Range<usize>,
+}
+
+/// What they lie in.
+#[derive(Clone)]
+pub(super) enum LaneSource {
+    /// A section that was read.
+    Section(Arc<Vec<u8>>),
+    /// A whole run in memory.
+    Held(Arc<HeldRun>),
+}
+
+impl LanePiece {
+    /// Of a run in memory.
+    pub(super) fn held(held: &Arc<HeldRun>, range: Range<usize>) -> Self {
+        Self { of: LaneSource::Held(Arc::clone(held)), range }
+    }
+
+    /// What lies behind so many bytes, which stay; none where that is nothing.
+    pub(super) fn split_off(&mut self, bytes: usize) -> Option<Self> {
+        let at = self.range.start + bytes;
+        let rest = Self { of: self.of.clone(), range: at..self.range.end };
+        self.range.end = at;
+        (!rest.range.is_empty()).then_some(rest)
+    }
+
+    /// The records.
+    pub fn bytes(&self) -> &[u8] {
+        let bytes = match &self.of {
+            LaneSource::Section(bytes) => bytes,
+            LaneSource::Held(held) => &held.bytes,
+        };
+        &bytes[self.range.clone()]
+    }
+}
+
+/// What a thread takes of a run: a piece, and seldom some more of the sections behind it.
+pub struct Lot {
+    pub(super) run: usize,
+    pub(super) first: LanePiece,
+    pub(super) rest: Vec<LanePiece>,
+}
+
+impl Lot {
+    pub fn pieces(&self) -> impl Iterator<Item = &LanePiece> {
+        std::iter::once(&self.first).chain(&self.rest)
+    }
+
+    pub(super) fn into_pieces(self) -> (LanePiece, Vec<LanePiece>) {
+        (self.first, self.rest)
     }
 }
 
@@ -260,4 +316,87 @@ pub(super) fn read(
 
 pub(super) fn damaged(storage: &dyn Storage, name: &str) -> SyncError {
     SyncError::Io(IoError::RunDamaged { run: name.to_owned(), file: storage.describe(name) })
+}
+
+// [`RunCursor`]: a way through a run that is in memory, from one number to the next.
+
+/// A way through a run that is in memory. Sections are passed as a whole, so few records are looked at where many are taken at a time.
+pub struct RunCursor<'r, F> {
+    run: &'r [u8],
+    /// What was not taken yet begins here.
+    at: usize,
+    /// The section that holds this place or comes before it, and those behind it.
+    sections: &'r [Section],
+    section_start: usize,
+    form: PhantomData<F>,
+}
+
+impl<'r, F: RunForm> RunCursor<'r, F> {
+    pub fn new(held: &'r HeldRun) -> Self {
+        let sections = &held.index.sections;
+        Self { run: &held.bytes, at: 0, sections, section_start: 0, form: PhantomData }
+    }
+
+    /// The next records, as far as they begin with lesser numbers.
+    pub fn below(&mut self, number: u64) -> &'r [u8] {
+        while let [passed, next, ..] = self.sections
+            && next.prefix < number
+        {
+            self.section_start += passed.bytes as usize;
+            self.sections = &self.sections[1..];
+        }
+        let mut end = self.at.max(self.section_start);
+        while end < self.run.len() && prefix(&self.run[end..]) < number {
+            // What this program wrote are whole records.
+            let record = first_record::<F>(&self.run[end..]).unwrap_or(usize::MAX);
+            end = end.saturating_add(record).min(self.run.len());
+        }
+        let taken = &self.run[self.at..end];
+        self.at = end;
+        taken
+    }
+
+    /// Whether all records were taken.
+    pub fn is_over(&self) -> bool {
+        self.at == self.run.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runs::PlacesForm;
+    use crate::workdir::index::RunIndex;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    proptest! {
+        /// Whether steps are within a section, over one, over many or over none.
+        #[test]
+        fn records_are_taken_up_to_each_number(
+            (mut numbers, mut steps) in prop_oneof![Just(40u64), Just(20_000)]
+                .prop_flat_map(|end| (vec(0..end, 0..6_000), vec(0..=end, 0..20))),
+            is_one_section: bool,
+        ) {
+            numbers.sort_unstable();
+            steps.sort_unstable();
+            let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_be_bytes()).collect();
+            let mut index = RunIndex::default();
+            bytes.chunks(8).for_each(|record| index.take_held(record));
+            if is_one_section {
+                index = RunIndex::of_held(&bytes).unwrap();
+            }
+            let held = HeldRun { bytes, index: Arc::new(index) };
+            let mut cursor = RunCursor::<PlacesForm>::new(&held);
+            let mut rest = &numbers[..];
+            for step in steps {
+                let (below, after) = rest.split_at(rest.partition_point(|number| *number < step));
+                let expected: Vec<u8> = below.iter().flat_map(|it| it.to_be_bytes()).collect();
+                prop_assert_eq!(cursor.below(step), expected);
+                rest = after;
+                prop_assert_eq!(cursor.is_over(), rest.is_empty());
+            }
+        }
+    }
 }

@@ -4,7 +4,7 @@
 //! into the same draft, all of them or the last ones. Here the coins come beside them, and the index that knows
 //! all of it. Of blocks that are not there, the index says that they were pruned.
 
-use crate::error::{IoError, SourceError, SyncError, UsageError};
+use crate::error::{SourceError, SyncError, UsageError};
 use crate::folder::{
     BlocksRead, DatadirBlocks, FolderDraft, FolderOutput, WrittenFolder, at, parent, remove_folder,
     sync_folder,
@@ -106,9 +106,8 @@ impl<'a> DatadirSink<'a> {
         let count = set.height + 1;
         let found = dir.chain().hash(set.height).copied().unwrap_or_default();
         if found != set.base {
-            let folder = self.draft.folder().display().to_string();
             let what = format!("its last block is {found}, not {}", set.base);
-            return Err(SyncError::Io(IoError::ReadBack { folder, what }));
+            return Err(SyncError::read_back(self.draft.folder(), &what));
         }
         let hash = |height: Height| *dir.chain().hash(height).expect("its tip is no lower");
         match self.kept {

@@ -11,12 +11,12 @@ use crate::error::{InvalidError, IoError, SyncError};
 use crate::folder::{FolderKind, FolderOutput, WrittenFolder, draft_of};
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
 use crate::request::{Output, OutputKind, Request, RunEnv, SetHashes, Written};
-use crate::runs::{CoinsForm, EachRecord, MergeBudget, merge_runs};
+use crate::runs::EachRecord;
 use crate::sink::chainstate::ChainstateSink;
 use crate::sink::datadir::KeptSink;
 use crate::sink::datadir::{DatadirSink, DraftWithBlocks, chainstate_folder};
 use crate::sink::forest::{StoredLeaves, draft_roots, roots};
-use crate::sink::set_hash::hash_set;
+use crate::sink::set_hash::{SetHash, hash_set, merge_all};
 use crate::sink::{CoinSink, FileDraft, HashSink, SetInfo, SnapshotSink, TotalsSink, Whole};
 use crate::source::ChainSource;
 use crate::taker::BatchTaker;
@@ -102,17 +102,6 @@ fn draft_hints<'a>(
     Ok((draft, file))
 }
 
-/// Gives the records of all runs to `each`, in the order of a snapshot.
-pub fn merge_all(
-    env: &RunEnv<'_>,
-    runs: Vec<RunInfo>,
-    each: &mut EachRecord<'_>,
-) -> Result<(), SyncError> {
-    let budget = MergeBudget::new(env.memory_bytes / 2);
-    let go_on = || stop_if_interrupted(env.interrupt);
-    merge_runs::<CoinsForm>(env.workdir, runs, budget, &go_on, each)
-}
-
 /// Where the records of a set come from, in the order of a snapshot.
 pub enum SetRecords<'r> {
     /// Out of some runs, which are merged.
@@ -146,13 +135,6 @@ pub enum SetMuHash {
     Known(Option<[u8; 32]>),
     /// To be computed on the way, if it is wanted, with the totals.
     Compute,
-}
-
-/// What the set's hash is, and of how many coins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SetHash {
-    pub hash_serialized_3: [u8; 32],
-    pub coins: u64,
 }
 
 /// What is known of a set before it is handed out.
@@ -210,7 +192,11 @@ pub fn put_set(
         },
     };
     if coins != set.coins {
-        return Err(SyncError::Io(IoError::CoinCount { written: coins, kept: set.coins }));
+        return Err(SyncError::io(format!(
+            "the coins written ({coins}) are not those that the segments kept ({}): this is a mistake in \
+             the program, and nothing was written under the output's name",
+            set.coins
+        )));
     }
     match request.env.params.assumeutxo_for(&set.base) {
         Some(known) if known.hash_serialized != hash_serialized_3 => {

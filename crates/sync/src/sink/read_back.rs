@@ -209,8 +209,13 @@ impl ReadBackParts<'_, '_, '_> {
 fn failure(request: &Request<'_>, error: ReadBackError) -> SyncError {
     let workdir = request.env.workdir.describe("");
     match error {
-        ReadBackError::Io { .. } => SyncError::Io(IoError::NotReadBack(Box::new(error))),
-        error if error.is_about_index() => SyncError::Io(IoError::IndexReadBack(Box::new(error))),
+        ReadBackError::Io { .. } => SyncError::io(format!(
+            "what was written could not be read back: {error}, and start the same run again"
+        )),
+        error if error.is_about_index() => SyncError::io(format!(
+            "{error}: the disk or its memory changed what was written, or this is a mistake in the program; \
+             no folder was completed. Start the same run again, which writes the index anew"
+        )),
         error => SyncError::Io(IoError::BlocksReadBack { error: Box::new(error), workdir }),
     }
 }

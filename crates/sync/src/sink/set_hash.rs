@@ -6,12 +6,13 @@
 //! [follow one another](RunLanes) through the runs. Where there is little memory for that, one thread merges, and another
 //! hashes.
 
-use super::put::{SetHash, merge_all};
 use super::{HashSink, each_coin};
 use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
 use crate::request::RunEnv;
-use crate::runs::{CoinsForm, KeyRange, MergeBudget, RunLanes, Runs, divide, records};
+use crate::runs::{
+    CoinsForm, EachRecord, KeyRange, MergeBudget, RunLanes, Runs, divide, merge_runs, records,
+};
 use crate::workdir::RunInfo;
 use apus_chain::{HashSerialized3, UtxoElements};
 use std::collections::BTreeMap;
@@ -272,6 +273,24 @@ impl Drop for StopOnPanic<'_, '_> {
             self.0.moved.notify_all();
         }
     }
+}
+
+/// Gives the records of all runs to `each`, in the order of a snapshot.
+pub fn merge_all(
+    env: &RunEnv<'_>,
+    runs: Vec<RunInfo>,
+    each: &mut EachRecord<'_>,
+) -> Result<(), SyncError> {
+    let budget = MergeBudget::new(env.memory_bytes / 2);
+    let go_on = || stop_if_interrupted(env.interrupt);
+    merge_runs::<CoinsForm>(env.workdir, runs, budget, &go_on, each)
+}
+
+/// What the set's hash is, and of how many coins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SetHash {
+    pub hash_serialized_3: [u8; 32],
+    pub coins: u64,
 }
 
 #[cfg(test)]

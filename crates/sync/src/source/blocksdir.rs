@@ -128,10 +128,21 @@ impl BlocksDir {
                 _ => from_index::find_connected(&files, &mut finding)?,
             }
             if let Some((number, height)) = from_index::missing_file(&files, whole)? {
-                let folder = dir.files.display().to_string();
-                return Err(SourceError::FileMissing { folder, number, height });
+                return Err(SourceError::Node(format!(
+                    "{} has no blk{number:05}.dat that reaches to block {height}, which is connected by the \
+                     node's block index: restore the file, or start the node with -reindex, which downloads \
+                     what is missing",
+                    dir.files.display()
+                )));
             }
-            let none = || SourceError::NoneConnected { folder: dir.home.display().to_string() };
+            let none = || {
+                SourceError::Node(format!(
+                    "by its block index the node of {} has connected no block whose undo data it kept: start \
+                     it and let it connect some blocks first, or give its folder of blocks to `apus sync`, \
+                     which goes by the blocks alone",
+                    dir.home.display()
+                ))
+            };
             settled = Some(match use_index {
                 UseIndex::Stated(tip) => finding.settle_at(&tip)?,
                 _ => finding.settle().ok_or_else(none)?,

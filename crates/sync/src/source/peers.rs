@@ -4,7 +4,7 @@
 //! is one chain of those headers, with its blocks to be had from any peer that has them, in whatever
 //! order they come.
 
-use crate::error::SyncError;
+use crate::error::{InvalidBlock, SourceError, SyncError};
 use crate::progress::{Event, Observer, Phase, Progress, stop_if_interrupted};
 use crate::warning::Warning;
 use crate::workdir::Workdir;
@@ -15,7 +15,7 @@ pub use apus_p2p::network;
 use apus_p2p::network::{NetworkOptions, NetworkStatus, PeerNetwork};
 use apus_storage::{Storage, read_whole, write_atomically};
 pub use chain::PeersChain;
-use choice::Choice;
+use choice::{ChainFault, ChainWay, Choice};
 use counts::{RecentBlocks, TxCounts};
 use damaged::DamagedCopies;
 use kept::BlockKeeping;
@@ -26,7 +26,6 @@ use std::time::{Duration, Instant};
 
 mod chain;
 mod choice;
-mod clock;
 mod counts;
 mod damaged;
 mod kept;
@@ -179,6 +178,52 @@ impl<'a> Peers<'a> {
         self.store_headers(1)?;
         self.store_addresses();
         self.settled_on(Arc::new(self.best_chain()), interrupt)
+    }
+
+    /// A chain to go on with where one fails with `error`, if that is about a block that others do
+    /// without.
+    pub fn other_chain<'p>(
+        &'p self,
+        chain: &HeaderChain,
+        error: &SyncError,
+        follow: bool,
+        interrupt: &'p AtomicBool,
+    ) -> Result<Option<PeersChain<'p>>, SyncError> {
+        let (hash, invalid) = match error {
+            SyncError::Source(SourceError::ChainLeft { hash, .. }) => (*hash, None),
+            _ => match InvalidBlock::of(error) {
+                Some(invalid) => (invalid.block.hash, Some(invalid)),
+                None => return Ok(None),
+            },
+        };
+        let now = Instant::now();
+        match invalid {
+            Some(InvalidBlock { block, why }) => {
+                self.choice().put(hash, ChainFault::Invalid { height: block.height, why });
+                // A peer that has it in its chain is of no use, now and later.
+                self.network.invalid(&hash);
+            }
+            None => self.choice().withheld(hash, now),
+        }
+        loop {
+            let other = match self.way_around(chain, &hash, follow) {
+                Some(ChainWay::Better(best) | ChainWay::Other(best)) => {
+                    self.network.chain_to(&best.hash)
+                }
+                Some(ChainWay::Back(chain)) => {
+                    let allowed = self.disputed(&chain).is_ok();
+                    return allowed.then(|| self.settled_on(chain, interrupt)).transpose();
+                }
+                None => None,
+            };
+            match other {
+                Some(other) if self.disputed(&other).is_err() => return Ok(None),
+                Some(other) => return self.settled_on(Arc::new(other), interrupt).map(Some),
+                None if now.elapsed() >= self.looked_for() => return Ok(None),
+                None => self.network.wait(LOOK),
+            }
+            stop_if_interrupted(interrupt)?;
+        }
     }
 
     pub fn settled_on<'p>(

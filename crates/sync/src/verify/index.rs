@@ -7,7 +7,8 @@ use super::status::{Parent, Past, contradiction, lacks_witness_mark};
 use crate::error::{ClockError, SourceError, SyncError};
 use crate::progress::{Event, Phase, stop_if_interrupted};
 use apus_chain::{
-    ANY_TIME, BlockHash, Header, HeaderChain, HeaderId, HeaderTree, Height, HeightRange, KnownBlock,
+    ANY_TIME, BlockHash, Header, HeaderChain, HeaderId, HeaderTree, Height, HeightRange,
+    KNOTS_CHAIN, KnownBlock,
 };
 use apus_datadir::{
     BlockFiles, IndexEntry, IndexError, IndexRest, STATUS_FAILED, VALID_CHAIN, VALID_SCRIPTS,
@@ -151,8 +152,12 @@ impl NodeIndex {
             findings.add(FindingKind::IndexFlag, found);
         }
         if let Some(height) = reading.of_knots {
-            let folder = blocksdir.display().to_string();
-            return Err(IndexStop::Run(SourceError::OfKnots { folder, height }.into()));
+            let what = format!(
+                "the node of {} has connected block {height}, which is {KNOTS_CHAIN}: Apus knows Bitcoin \
+                 Core's rules, by which that block is invalid",
+                blocksdir.display()
+            );
+            return Err(IndexStop::Run(SourceError::Node(what).into()));
         }
         // By a clock that is behind, a sound node would be accused.
         let of_all = HeaderChain::best_of(&reading.tree);

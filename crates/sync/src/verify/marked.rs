@@ -4,11 +4,11 @@
 //! The coins at the block where such a branch begins are those of the node, without what the blocks above it made, and
 //! with what these spent, by their undo data. Only coins that the branch spends are kept in memory.
 
+use super::VerifyWork;
 use super::coins::{TakenCoins, open};
 use super::finding::{FindingKind, FoundFault};
 use super::index::Stored;
 use super::survey::FolderSurvey;
-use super::work::VerifyWork;
 use crate::engines::swiftsync::FullyError;
 use crate::error::SyncError;
 use crate::progress::stop_if_interrupted;

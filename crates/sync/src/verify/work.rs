@@ -2,12 +2,12 @@
 
 use super::coins::{self, TakenCoins};
 use super::compared::ComparedSource;
-use super::finding::{FindingKind, Findings, FoundFault};
+use super::finding::{FindingKind, FoundFault};
 use super::heads::{Heads, is_genesis, look_at_heads};
-use super::index::{NodeIndex, Stored};
+use super::index::Stored;
 use super::survey::{FolderSurvey, by_chain};
-use super::{JOIN, PROOF, ProvenBy, SET, Verify, VerifyOutcome};
-use super::{is_about_node, marked, open_store, remove, tip_of};
+use super::{JOIN, PROOF, ProvenBy, SET, VerifyOutcome};
+use super::{VerifyWork, is_about_node, marked, open_store, remove, tip_of};
 use crate::best_chain::headers;
 use crate::engines::in_order;
 use crate::engines::mergesync::{self, MergeOutcome};
@@ -20,20 +20,10 @@ use crate::workdir::record::Record;
 use apus_chain::{BlockHash, HeaderChain, KnownBlock};
 use apus_datadir::BlockFiles;
 use apus_storage::DirStorage;
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// The snapshot of the coins that the blocks leave.
 const OF_BLOCKS: &str = "coins.dat";
-
-/// What is verified by.
-pub(super) struct VerifyWork<'a> {
-    pub(super) request: &'a Verify<'a>,
-    pub(super) findings: &'a Findings,
-    pub(super) index: &'a NodeIndex,
-    /// Blocks that the index marks as invalid, and that break a rule.
-    pub(super) marked_rightly: Mutex<HashSet<BlockHash>>,
-}
 
 impl VerifyWork<'_> {
     pub(super) fn verify(
@@ -127,10 +117,6 @@ impl VerifyWork<'_> {
             let found = FoundFault::new("the genesis block does not lie there").block(block);
             self.findings.add(FindingKind::BlockDamaged, found.at(&path, offset));
         }
-    }
-
-    pub(super) fn marked_rightly(&self, hash: BlockHash) {
-        self.marked_rightly.lock().unwrap_or_else(PoisonError::into_inner).insert(hash);
     }
 
     /// A chain of more work that the node does not go for, and of which it is not known whether it is invalid, leaves

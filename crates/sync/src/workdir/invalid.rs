@@ -21,7 +21,7 @@
 //! chain is connected. One of another network counts as empty; one that is not whole is an error.
 
 use super::names::INVALID;
-use super::{Workdir, sealed};
+use super::{Workdir, names};
 use crate::error::{InvalidBlock, IoError, StorageResult, SyncError};
 use apus_chain::{BlockHash, KnownBlock, Network};
 use apus_storage::{Storage, read_whole, write_atomically};
@@ -73,7 +73,7 @@ impl PutAsideBlocks {
     }
 
     fn to_bytes(&self, network: Network) -> Vec<u8> {
-        let mut out = sealed::begin(MAGIC, VERSION);
+        let mut out = names::begin(MAGIC, VERSION);
         out.extend_from_slice(&network.magic());
         out.extend_from_slice(&(self.0.len() as u32).to_le_bytes());
         for InvalidBlock { block, why } in &self.0 {
@@ -82,11 +82,11 @@ impl PutAsideBlocks {
             out.extend_from_slice(&(why.len() as u32).to_le_bytes());
             out.extend_from_slice(why.as_bytes());
         }
-        sealed::seal(out)
+        names::seal(out)
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<(Network, Self)> {
-        let mut reader = sealed::open(bytes, MAGIC, VERSION)?;
+        let mut reader = names::open(bytes, MAGIC, VERSION)?;
         let network = Network::from_magic(*reader.array().ok()?)?;
         let mut blocks = Vec::new();
         for _ in 0..reader.u32().ok()? {

@@ -1,8 +1,9 @@
-//! What the files of a work folder are called, and how to tell ours from others'.
+//! What the files of a work folder are called, how to tell ours from others', and what small ones have in common.
 
 use super::index::{RunIndex, SECTION_BYTES};
 use crate::error::{StorageResult, SyncError};
-use apus_chain::HeightRange;
+use apus_chain::{HeightRange, Reader};
+use apus_hash::sha256;
 use apus_storage::Storage;
 use std::io::{ErrorKind, Read};
 
@@ -211,3 +212,28 @@ const MARKS: [&[u8]; 7] = [
 
 /// No mark is longer.
 const MARKS_BYTES: u64 = 16;
+
+// What small files have in common: magic and version before their content, and a SHA-256 of all that behind it.
+
+/// The first bytes of a file: its content is to follow, and [`seal`].
+pub(crate) fn begin(magic: &[u8; 8], version: u32) -> Vec<u8> {
+    let mut out = magic.to_vec();
+    out.extend_from_slice(&version.to_le_bytes());
+    out
+}
+
+/// Ends what [`begin`] began.
+pub(crate) fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
+    let checksum = sha256(&bytes);
+    bytes.extend_from_slice(&checksum);
+    bytes
+}
+
+/// The content of a file; none if it is damaged, another kind of file, or of another version.
+pub(crate) fn open<'a>(bytes: &'a [u8], magic: &[u8; 8], version: u32) -> Option<Reader<'a>> {
+    let (body, checksum) = bytes.split_last_chunk::<32>()?;
+    let mut reader = Reader::new(body);
+    let intact =
+        sha256(body) == *checksum && reader.array().ok()? == magic && reader.u32().ok()? == version;
+    intact.then_some(reader)
+}

@@ -26,7 +26,7 @@
 //! proofs`, then each range's heights (4 bytes each) and the roots before and after it; where peers give the proofs, of
 //! `ranges of proofs from peers`.
 
-use super::sealed;
+use super::names;
 use crate::engines::swiftsync::aggregate::{AggregateKind, Secret};
 use apus_chain::{BlockHash, Height, HeightRange, Network};
 
@@ -140,7 +140,7 @@ impl Plan {
             leaves,
             muhash,
         } = &self.identity;
-        let mut out = sealed::begin(MAGIC, VERSION);
+        let mut out = names::begin(MAGIC, VERSION);
         out.extend_from_slice(&network.magic());
         out.extend_from_slice(&stop.to_le_bytes());
         out.extend_from_slice(&stop_hash.0);
@@ -155,12 +155,12 @@ impl Plan {
         for segment in &self.segments {
             out.extend_from_slice(&segment.end.to_le_bytes());
         }
-        sealed::seal(out)
+        names::seal(out)
     }
 
     /// Reads the byte form; `None` if it is damaged or of another version.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let mut reader = sealed::open(bytes, MAGIC, VERSION)?;
+        let mut reader = names::open(bytes, MAGIC, VERSION)?;
         let flag = |byte: u8| matches!(byte, 0 | 1).then_some(byte == 1);
         let identity = RunIdentity {
             network: Network::from_magic(*reader.array().ok()?)?,

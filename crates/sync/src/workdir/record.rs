@@ -22,12 +22,12 @@
 //! The sum is modulo 2^64. A coin's part is SipHash-1-3 under the key of its txid (32), output (4), length of its stored
 //! form (4) and stored form. The sum is unknown only while a store is filled with the coins that hints led to.
 
+use super::names;
 use super::names::RECORD;
 use super::plan::unseen_difference;
-use super::sealed;
 use crate::engines::in_order::Totals;
 use crate::error::{IoError, StorageResult, SyncError};
-use crate::random::random_bytes;
+use crate::system::random_bytes;
 use apus_chain::{BlockHash, CoinSum, CoinSumKey, Height, KnownBlock, Network, Reader};
 use apus_storage::{Storage, read_whole, write_atomically};
 
@@ -122,7 +122,7 @@ impl Record {
     }
 
     fn to_bytes(&self) -> Vec<u8> {
-        let mut out = sealed::begin(MAGIC, VERSION);
+        let mut out = names::begin(MAGIC, VERSION);
         out.extend_from_slice(&self.identity.network.magic());
         out.extend_from_slice(&self.identity.assume_valid.unwrap_or(BlockHash::ZERO).0);
         out.extend_from_slice(&self.identity.unseen.to_le_bytes());
@@ -138,11 +138,11 @@ impl Record {
             out.push(u8::from(sum.is_some()));
             out.extend_from_slice(&sum.unwrap_or_default().to_bytes());
         }
-        sealed::seal(out)
+        names::seal(out)
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let mut reader = sealed::open(bytes, MAGIC, VERSION)?;
+        let mut reader = names::open(bytes, MAGIC, VERSION)?;
         let network = Network::from_magic(*reader.array().ok()?)?;
         let assume_valid = BlockHash(*reader.array().ok()?);
         let assume_valid = (assume_valid != BlockHash::ZERO).then_some(assume_valid);

@@ -7,7 +7,6 @@ use super::{CountedAnswer, Desk, Told};
 use crate::error::ClusterError;
 use crate::job::{JobCopy, JobKey};
 use crate::queue::{AnswerBytes, AnswerKind, JobAnswer, JobMessage, RunId};
-use crate::warning::ClusterWarning;
 use apus_hash::sha256;
 use apus_sync::error::SyncError;
 use std::collections::{BTreeMap, BTreeSet};
@@ -134,7 +133,11 @@ impl Desk<'_> {
         let waits = self.todo.is_empty() && self.out.is_empty() && !self.audits.are_done();
         if waits && !self.audits.told && self.moved.elapsed() > TOLD_AFTER {
             self.audits.told = true;
-            self.warn(ClusterWarning::AuditsWait { jobs: self.audits.out.len() });
+            self.warn(format!(
+                "all jobs of this step are done, and {} of them are to be done by a second machine: the run waits \
+                 for one",
+                self.audits.out.len()
+            ));
         }
     }
 }

@@ -2,10 +2,9 @@
 
 use super::slow::SEEN_MAX;
 use super::{Desk, Out, patience};
-use crate::error::{ClusterError, RemoteError, RemoteKind};
+use crate::error::{ClusterError, RemoteError, RemoteKind, warn};
 use crate::job::{JobCopy, JobKey, JobStep};
 use crate::queue::{AnswerBytes, AnswerKind, ObjectRef};
-use crate::warning::ClusterWarning;
 use apus_chain::KnownBlock;
 use apus_sync::error::{InvalidBlock, SyncError};
 use std::time::Instant;
@@ -25,7 +24,9 @@ impl Desk<'_> {
         let (key, worker) = (answer.key, worker.to_owned());
         self.ask(|| self.queue.forget(answer))?;
         self.expect_use(key, &worker, &why)?;
-        self.warn(ClusterWarning::ResultRefused { worker, key, why });
+        self.warn(format!(
+            "the result of {worker} for {key} was refused, and that is done again: {why}"
+        ));
         match self.out.get(&key).map(|out| out.input) {
             Some(input) => self.put_anew(key, input),
             None => Ok(()),
@@ -37,7 +38,10 @@ impl Desk<'_> {
     pub(super) fn pass_over(&mut self, answer: &AnswerBytes) -> Result<(), SyncError> {
         let key = answer.key;
         self.ask(|| self.queue.forget(answer))?;
-        self.warn(ClusterWarning::AnswerForged { key });
+        self.warn(format!(
+            "an answer to {key} was not sealed with the key of this run, and counts for nothing: see who else \
+             reaches the queue"
+        ));
         if answer.audit {
             let Some(message) = self.audit_message(key) else { return Ok(()) };
             return self.ask(|| self.queue.put_job_anew(key, JobCopy::Audit, &message));
@@ -126,7 +130,7 @@ impl Desk<'_> {
         if machines >= TROUBLE_MAX {
             return Err(ClusterError::Trouble { key, machines, worker, text }.into());
         }
-        self.warn(ClusterWarning::WorkerTrouble { worker, key, text });
+        self.warn_of_trouble(&worker, key, &text);
         Ok(())
     }
 
@@ -157,12 +161,12 @@ impl Desk<'_> {
             return Ok(());
         }
         if !self.lose((key, object), &worker, &why)? {
-            self.warn(ClusterWarning::WorkerTrouble { worker, key: answer.key, text: why });
+            self.warn_of_trouble(&worker, answer.key, &why);
             return Ok(());
         }
         let Some(counted) = self.counted.get(&key) else { return Ok(()) };
         let (place, input) = (counted.place, counted.input);
-        self.warn(ClusterWarning::ObjectLost { key, why });
+        self.warn(format!("what was left of {key} is lost, and that is done again: {why}"));
         let before =
             AnswerBytes { place, key, audit: false, is_genuine: true, message: Vec::new() };
         self.ask(|| self.queue.forget(&before))?;
@@ -193,7 +197,11 @@ impl Desk<'_> {
         Ok(believed)
     }
 
-    pub(super) fn warn(&self, warning: ClusterWarning) {
-        warning.tell(self.request.env.observer);
+    fn warn_of_trouble(&self, worker: &str, key: JobKey, text: &str) {
+        self.warn(format!("{worker} could not do {key}, which goes to another machine: {text}"));
+    }
+
+    pub(super) fn warn(&self, what: String) {
+        warn(self.request.env.observer, what);
     }
 }

@@ -25,7 +25,7 @@ use crate::queue::wire::{
 use crate::queue::{RunId, RunSpec, SentUndo, hints, proven};
 use apus_chain::{BlockHash, HeightRange, KnownBlock, Reader};
 use apus_sync::engines::pass::Work;
-use apus_sync::random::random_bytes;
+use apus_sync::system::random_bytes;
 use std::time::Duration;
 
 /// First bytes of a job.

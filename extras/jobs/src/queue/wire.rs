@@ -7,7 +7,7 @@
 //! characters but line feeds.
 
 use crate::job::{JobKey, JobStep};
-use apus_chain::{HeightRange, Reader};
+use apus_chain::{HeightRange, Reader, write_compact_size};
 
 /// Version of all forms that are sent, and of what they hold: partial results and runs have none of their own.
 pub const WIRE_VERSION: u32 = 10;
@@ -201,6 +201,20 @@ pub(super) fn any_told(
         bytes.extend(any);
         (range, bytes)
     })
+}
+
+/// So many that are said to follow. Memory is taken for those that do.
+pub(super) fn many<T>(
+    reader: &mut Reader<'_>,
+    mut one: impl FnMut(&mut Reader<'_>) -> Option<T>,
+) -> Option<Vec<T>> {
+    let count = reader.compact_size().ok()?;
+    (0..count).map(|_| one(reader)).collect()
+}
+
+pub(super) fn write_objects(objects: &[ObjectRef], out: &mut Vec<u8>) {
+    write_compact_size(out, objects.len() as u64);
+    objects.iter().for_each(|object| object.write(out));
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Headers of messages in plaintext, and memory that is used again.
+//! Headers of messages in plaintext.
 
 use super::*;
 use crate::transport::PeerFault;
@@ -84,51 +84,4 @@ proptest! {
         bytes[4..].copy_from_slice(&header);
         let _ = V1Reader::new(NETWORK).header(&bytes);
     }
-}
-
-const SIZE: usize = 1 << 20;
-
-fn block(size: usize, home: &Arc<Buffers>) -> BlockBuffer {
-    BlockBuffer::new(vec![1; size], home)
-}
-
-#[test]
-fn memory_is_used_again_where_it_fits() {
-    let buffers = Arc::new(Buffers::beside(0));
-    assert!(buffers.take(SIZE).is_none());
-    let first = block(SIZE, &buffers);
-    let place = first.as_ptr();
-    assert_eq!(first[..4], [1; 4]);
-    drop(first);
-    let least = SIZE / 5 * 4 + 1;
-    for other in [SIZE + 1, least - 1, SIZE / 2, 0] {
-        assert!(buffers.take(other).is_none(), "{other}");
-    }
-    let again = buffers.take(least).unwrap();
-    assert_eq!(again.as_ptr(), place);
-    assert!(buffers.take(SIZE).is_none());
-}
-
-#[test]
-fn what_lies_unused_is_bounded() {
-    for (bytes, most) in [(0, 4 * SIZE), (16 << 20, 4 * SIZE), (128 << 20, 16 * SIZE)] {
-        let buffers = Arc::new(Buffers::beside(bytes));
-        let held = || buffers.lock().iter().map(Vec::capacity).sum::<usize>();
-        let blocks: Vec<BlockBuffer> = (0..40).map(|_| block(SIZE, &buffers)).collect();
-        drop(blocks);
-        assert_eq!(held(), most);
-        // Those that came last stay.
-        drop(block(2 * SIZE, &buffers));
-        assert_eq!(held(), most);
-        assert!(buffers.take(2 * SIZE).is_some());
-        // What is larger than all the room, small ones and what was taken out are not kept.
-        drop(block(most + 1, &buffers));
-        assert_eq!(held(), most - 2 * SIZE);
-        drop(block(100, &buffers));
-        drop(BlockBuffer::new(Vec::new(), &buffers));
-        assert!(buffers.take(100).is_none());
-    }
-    let none = Arc::new(Buffers::default());
-    drop(block(SIZE, &none));
-    assert!(none.take(SIZE).is_none());
 }

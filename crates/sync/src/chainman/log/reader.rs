@@ -4,7 +4,7 @@ use super::{
     CHECK_BYTES, LogKind, LogPlace, MAGIC, OPENING_BYTES, RECORD_HEAD_BYTES, Unsure, VERSION,
     check_of, continued, file_name, file_number,
 };
-use crate::chainman::error::ChainManagerError;
+use crate::chainman::ChainManagerError;
 use apus_chain::{BLOCK_SIZE_MAX, Reader};
 use apus_hash::sha256;
 use apus_storage::Storage;

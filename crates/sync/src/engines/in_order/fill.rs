@@ -5,7 +5,7 @@ use crate::engines::in_order::Totals;
 use crate::error::{IoError, SyncError};
 use crate::request::RunEnv;
 use crate::sink::each_coin;
-use crate::sink::put::merge_all;
+use crate::sink::set_hash::merge_all;
 use crate::workdir::RunInfo;
 use crate::workdir::record::{ConnectedAt, Record};
 use apus_chain::{CoinAdder, CoinSum, CoinSumKey, OutPoint, Txid};

@@ -6,17 +6,17 @@
 use crate::engines::mergesync::join_runs::memory_bytes;
 use crate::engines::mergesync::own::{OfBlocks, OwnRuns};
 use crate::engines::mergesync::record::AnswerRecord;
-use crate::engines::mergesync::walk::JudgeWalk;
-use crate::engines::mergesync::{Claims, Fingerprint};
+use crate::engines::mergesync::{Claims, Fingerprint, Gathered};
 use crate::error::SyncError;
 use crate::progress::stop_if_interrupted;
+use crate::request::RunEnv;
 use crate::runs::{Answers as AnswersForm, KeyRange, LanePiece, Lot, MergeBudget, RunLanes, Runs};
-use crate::workdir::RunInfo;
+use crate::workdir::{FinishedRange, RunInfo, Workdir};
 use apus_chain::{Height, HeightRange};
 
 /// See the module.
 pub(super) struct AnswersInTurn<'a> {
-    walk: &'a JudgeWalk<'a>,
+    workdir: &'a Workdir<'a>,
     joined: RunLanes<'a, AnswersForm>,
     own: OwnRuns<'a>,
 }
@@ -56,16 +56,17 @@ fn key_of(height: Height) -> u64 {
 impl<'a> AnswersInTurn<'a> {
     /// For the blocks from a height on, out of the answers of a join.
     pub(super) fn open(
-        walk: &'a JudgeWalk<'a>,
+        env: &RunEnv<'a>,
+        workdir: &'a Workdir<'a>,
+        done: &'a [FinishedRange<Gathered>],
         joined: Vec<RunInfo>,
         from: Height,
     ) -> Result<Self, SyncError> {
-        let request = walk.work.request;
-        let budget = MergeBudget::new(memory_bytes(&request.env) / 4).by(request.env.threads);
-        let go_on = || stop_if_interrupted(request.env.interrupt);
-        let runs = Runs::<AnswersForm>::open(request.env.workdir, joined, budget, &go_on)?;
-        let joined = RunLanes::open(runs, key_of(from), request.env.threads)?;
-        Ok(Self { walk, joined, own: OwnRuns::new(walk, from) })
+        let budget = MergeBudget::new(memory_bytes(env) / 4).by(env.threads);
+        let go_on = || stop_if_interrupted(env.interrupt);
+        let runs = Runs::<AnswersForm>::open(env.workdir, joined, budget, &go_on)?;
+        let joined = RunLanes::open(runs, key_of(from), env.threads)?;
+        Ok(Self { workdir, joined, own: OwnRuns::new(workdir, done, from) })
     }
 
     /// What is known of the blocks of a range, once those below it were taken.
@@ -78,7 +79,7 @@ impl<'a> AnswersInTurn<'a> {
     pub(super) fn expect_end(mut self) -> Result<(), SyncError> {
         match self.joined.is_at_end()? {
             true => self.joined.close(),
-            false => Err(self.walk.damaged()),
+            false => Err(self.workdir.damaged()),
         }
     }
 }

@@ -27,7 +27,7 @@
 use crate::engines::swiftsync::CoinTotals;
 use crate::error::{StorageResult, SyncError};
 use crate::workdir::names::JOINED;
-use crate::workdir::{RunInfo, Workdir, sealed};
+use crate::workdir::{RunInfo, Workdir, names};
 use apus_chain::{Height, MuHash, OutPoint, Reader, write_compact_size};
 use apus_storage::{read_whole, write_atomically};
 use std::collections::BTreeMap;
@@ -156,7 +156,7 @@ impl Record {
     }
 
     fn to_bytes(&self, plan_id: &[u8; 32]) -> Vec<u8> {
-        let mut out = sealed::begin(MAGIC, VERSION);
+        let mut out = names::begin(MAGIC, VERSION);
         out.extend_from_slice(plan_id);
         out.extend_from_slice(&self.judged.to_le_bytes());
         out.extend_from_slice(&self.assumed.to_le_bytes());
@@ -178,11 +178,11 @@ impl Record {
             out.extend_from_slice(&height.to_le_bytes());
             out.extend_from_slice(&outpoint.to_bytes());
         }
-        sealed::seal(out)
+        names::seal(out)
     }
 
     fn from_bytes(bytes: &[u8], plan_id: &[u8; 32]) -> Option<Self> {
-        let mut reader = sealed::open(bytes, MAGIC, VERSION)?;
+        let mut reader = names::open(bytes, MAGIC, VERSION)?;
         if reader.array().ok()? != plan_id {
             return None;
         }

@@ -3,10 +3,9 @@
 //! A segment's runs are read by the first thread that asks for one of its blocks, and let go of with the last block.
 //! Threads ask in any order.
 
-use super::walk::JudgeWalk;
 use crate::engines::mergesync::{AnswerRecord, Claims, Fingerprint, Gather, Gathered};
 use crate::error::SyncError;
-use crate::workdir::FinishedRange;
+use crate::workdir::{FinishedRange, Workdir};
 use apus_chain::{Height, HeightRange};
 use core::ops::Range;
 use std::borrow::Cow;
@@ -14,7 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// See the module.
 pub(super) struct OwnRuns<'a> {
-    walk: &'a JudgeWalk<'a>,
+    workdir: &'a Workdir<'a>,
+    done: &'a [FinishedRange<Gathered>],
     segments: Vec<Mutex<SegmentRuns<'a>>>,
 }
 
@@ -45,21 +45,25 @@ pub(super) struct OfBlocks<'a> {
 
 impl<'a> OwnRuns<'a> {
     /// Of the blocks from a height on.
-    pub(super) fn new(walk: &'a JudgeWalk<'a>, from: Height) -> Self {
+    pub(super) fn new(
+        workdir: &'a Workdir<'a>,
+        done: &'a [FinishedRange<Gathered>],
+        from: Height,
+    ) -> Self {
         let left = |done: &FinishedRange<Gathered>| {
             done.range.end.saturating_sub(done.range.start.max(from))
         };
         let segment = |done| Mutex::new(SegmentRuns { own: None, left: left(done) });
-        Self { walk, segments: walk.done.iter().map(segment).collect() }
+        Self { workdir, done, segments: done.iter().map(segment).collect() }
     }
 
     /// What is known of the blocks of a range, by segments. Each block is to be asked for once.
     pub(super) fn take(&self, range: HeightRange) -> Result<Vec<OfBlocks<'a>>, SyncError> {
         let (mut taken, mut height) = (Vec::new(), range.start);
         while height < range.end {
-            let at = self.walk.done.partition_point(|done| done.range.end <= height);
-            let done = self.walk.done.get(at).filter(|done| done.range.contains(height));
-            let end = range.end.min(done.ok_or_else(|| self.walk.damaged())?.range.end);
+            let at = self.done.partition_point(|done| done.range.end <= height);
+            let done = self.done.get(at).filter(|done| done.range.contains(height));
+            let end = range.end.min(done.ok_or_else(|| self.workdir.damaged())?.range.end);
             taken.push(self.take_of(at, HeightRange::new(height, end))?);
             height = end;
         }
@@ -70,7 +74,7 @@ impl<'a> OwnRuns<'a> {
         let mut segment = self.segments[at].lock().unwrap_or_else(PoisonError::into_inner);
         let own = match segment.own.take() {
             Some(own) => own,
-            None => Arc::new(OwnRecords::read(self.walk, &self.walk.done[at])?),
+            None => Arc::new(OwnRecords::read(self.workdir, &self.done[at])?),
         };
         segment.left = segment.left.saturating_sub(range.count());
         if segment.left > 0 {
@@ -81,17 +85,20 @@ impl<'a> OwnRuns<'a> {
 }
 
 impl<'a> OwnRecords<'a> {
-    fn read(walk: &'a JudgeWalk<'a>, done: &'a FinishedRange<Gathered>) -> Result<Self, SyncError> {
+    fn read(
+        workdir: &'a Workdir<'a>,
+        done: &'a FinishedRange<Gathered>,
+    ) -> Result<Self, SyncError> {
         let read = |kind| {
-            let run = done.run(kind).ok_or_else(|| walk.damaged())?;
-            walk.workdir.read_run(run)
+            let run = done.run(kind).ok_or_else(|| workdir.damaged())?;
+            workdir.read_run(run)
         };
         let (answers, claims) = (read(Gather::ANSWERS)?, read(Gather::CLAIMS)?);
         let fingerprints = read(Gather::FINGERPRINTS)?;
         let range = done.range;
-        let places = places(range, &answers, &claims).ok_or_else(|| walk.damaged())?;
+        let places = places(range, &answers, &claims).ok_or_else(|| workdir.damaged())?;
         if fingerprints.len() != range.count() as usize * Fingerprint::SIZE {
-            return Err(walk.damaged());
+            return Err(workdir.damaged());
         }
         Ok(Self { range, answers, fingerprints, claims, places })
     }

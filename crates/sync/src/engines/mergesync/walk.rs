@@ -131,7 +131,8 @@ impl JudgeWalk<'_> {
             request.env.observer.event(Event::Resumed { segments, of });
         }
         let joined = judging.record.joined.clone();
-        let answers = AnswersInTurn::open(self, joined.answers, from)?;
+        let answers =
+            AnswersInTurn::open(&request.env, self.workdir, self.done, joined.answers, from)?;
         let judge = BlockJudge {
             params: request.env.params,
             scripts: pool.as_ref(),
@@ -163,14 +164,15 @@ impl JudgeWalk<'_> {
         walker: &mut Walker<'_>,
         put: &mut Put<'_, BlockVerdict>,
     ) -> Result<bool, SyncError> {
-        let answers = of_range.answers().ok_or_else(|| self.damaged())?;
+        let answers = of_range.answers().ok_or_else(|| self.workdir.damaged())?;
         let noted = |height| of_range.fingerprint(height);
         let mut left: Option<HeightRange> = None;
         let mut judge = |range: HeightRange, put: &mut Put<'_, BlockVerdict>| {
             walker.take_again(range, &self.key, &noted, &mut |block| {
                 let height = block.id().height;
                 let coins: Vec<&[u8]> = answers.of_block(height).collect();
-                let verdict = self.block(rules, block, coins).ok_or_else(|| self.damaged())?;
+                let verdict =
+                    self.block(rules, block, coins).ok_or_else(|| self.workdir.damaged())?;
                 put(height, verdict.bytes, verdict);
                 Ok(())
             })
@@ -358,11 +360,6 @@ impl JudgeWalk<'_> {
     fn refusal(&self, id: KnownBlock, error: JudgeError) -> SyncError {
         let MergeWork { request, dir, .. } = *self.work;
         refusal(&request.env, dir, (id, error), &|| ())
-    }
-
-    pub(super) fn damaged(&self) -> SyncError {
-        let file = self.work.request.env.workdir.describe("");
-        SyncError::Io(IoError::WorkdirDamaged { file })
     }
 }
 

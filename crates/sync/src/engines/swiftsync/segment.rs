@@ -5,12 +5,10 @@
 //! together, not here.
 
 use super::aggregate::{Adding, Sums};
+use super::error::{MISSING, PREMATURE, SwiftSyncError};
 use super::leaves::SegmentLeaves;
 use super::survivors::Survivors;
-use super::{
-    CoinbaseId, Finished, HintError, IndexHints, MISSING, PREMATURE, Partial, SegmentHints,
-    SpentLater, SwiftSyncError,
-};
+use super::{CoinbaseId, HintError, IndexHints, Partial, SegmentHints, SpentLater};
 use crate::engines::pass::SeenHeights;
 use apus_chain::{
     BlockBytes, CoinRef, Height, HeightRange, MuHashBatch, OutPoint, TxView, Txid, is_unspendable,
@@ -32,6 +30,19 @@ pub struct Segment {
     adding: Adding,
     /// For each block that was taken whole where in `kept.indices` its own begin and end.
     blocks: Vec<(Height, Range<usize>)>,
+}
+
+/// What a finished segment leaves behind.
+pub struct Finished {
+    /// The partial result.
+    pub partial: Partial,
+    /// The surviving coins: records `txid ‖ u32le length ‖ group`, sorted by txid.
+    pub run: Vec<u8>,
+    /// Where the surviving coins are in their blocks: the segment's hints, whatever told them.
+    pub hints: IndexHints,
+    /// The leaves of the Utreexo forest that survive, if they were asked for
+    /// ([`write_live`](apus_utreexo::write_live)).
+    pub leaves: Vec<u8>,
 }
 
 /// What a segment tells besides its coins.

@@ -12,10 +12,10 @@ use crate::engines::swiftsync::{SPENT_LATER_KEY, SpentByBlock, SpentLater, Spent
 use crate::error::{NotAnchored, SyncError, UsageError};
 use crate::folder::FolderOutput;
 use crate::progress::{Event, Phase};
-use crate::random::random_bytes;
 use crate::request::{HintedTask, HintedValidity, Request, first_of_last};
 use crate::source::ChainSource;
 use crate::supply::ranges::take_each;
+use crate::system::random_bytes;
 use crate::warning::Unanchored;
 use crate::workdir::Workdir;
 use crate::workdir::record::Record;

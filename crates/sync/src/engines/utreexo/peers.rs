@@ -44,7 +44,7 @@ impl<'a> PeerProofs<'a> {
         asking: Asking<'a>,
         chain: &'a HeaderChain,
     ) -> Result<Self, SyncError> {
-        let nonce = u64::from_le_bytes(crate::random::random_bytes()?);
+        let nonce = u64::from_le_bytes(crate::system::random_bytes()?);
         let dial = Dial {
             proxy: options.proxy,
             transport: options.transport,

@@ -147,10 +147,10 @@ impl<'a> BlockFinder<'a> {
         let chain = found.and_then(|id| Some((id, HeaderChain::up_to(&self.tree, id)?)));
         match chain.filter(|(_, chain)| chain.tip_height() > 0) {
             Some((id, chain)) => Ok(self.settled(id, chain)),
-            None => {
-                let folder = self.files.home().display().to_string();
-                Err(SourceError::NotStated { folder, hash: *tip })
-            }
+            None => Err(SourceError::Node(format!(
+                "by its block index the node of {} has not all blocks up to {tip} with their undo data",
+                self.files.home().display()
+            ))),
         }
     }
 

@@ -15,15 +15,14 @@
 //!
 //! It says nothing about blocks itself: the threads that check them tell.
 
-use crate::error::{InvalidBlock, SourceError, SyncError};
-use crate::progress::{Event, Observer, stop_if_interrupted};
-use crate::source::peers::{LOOK, Peers, PeersChain};
+use super::Peers;
+use crate::error::{ClockError, SourceError};
+use crate::progress::{Event, Observer};
 use crate::warning::Warning;
 use apus_chain::{BlockHash, HeaderChain, Height, KnownBlock, block_work};
-use apus_p2p::network::BestHeader;
+use apus_p2p::network::{BestHeader, ClockDoubt};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// A chain may lack the work of so many blocks and still be taken for one that ends at the tip: as
@@ -46,7 +45,7 @@ const REMEMBERED_MAX: usize = 256;
 
 /// Why a block is not to be gone for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum ChainFault {
+pub(super) enum ChainFault {
     /// It breaks a rule.
     Invalid { height: Height, why: String },
     /// No peer gave it, so many times.
@@ -71,7 +70,7 @@ impl Choice {
         self.faults.iter().filter(|(_, fault)| counts(fault)).map(|(hash, _)| *hash).collect()
     }
 
-    fn put(&mut self, hash: BlockHash, fault: ChainFault) {
+    pub(super) fn put(&mut self, hash: BlockHash, fault: ChainFault) {
         self.faults.retain(|(known, _)| *known != hash);
         if self.faults.len() >= REMEMBERED_MAX {
             self.faults.pop_front();
@@ -79,7 +78,7 @@ impl Choice {
         self.faults.push_back((hash, fault));
     }
 
-    fn withheld(&mut self, hash: BlockHash, now: Instant) {
+    pub(super) fn withheld(&mut self, hash: BlockHash, now: Instant) {
         let known = self.faults.iter().find(|(known, _)| *known == hash);
         let times = match known {
             Some((_, ChainFault::Withheld { times, .. })) => times.saturating_add(1),
@@ -178,52 +177,6 @@ impl<'a> Peers<'a> {
         leads_far(chain, most, work)
     }
 
-    /// A chain to go on with where one fails with `error`, if that is about a block that others do
-    /// without.
-    pub fn other_chain<'p>(
-        &'p self,
-        chain: &HeaderChain,
-        error: &SyncError,
-        follow: bool,
-        interrupt: &'p AtomicBool,
-    ) -> Result<Option<PeersChain<'p>>, SyncError> {
-        let (hash, invalid) = match error {
-            SyncError::Source(SourceError::ChainLeft { hash, .. }) => (*hash, None),
-            _ => match InvalidBlock::of(error) {
-                Some(invalid) => (invalid.block.hash, Some(invalid)),
-                None => return Ok(None),
-            },
-        };
-        let now = Instant::now();
-        match invalid {
-            Some(InvalidBlock { block, why }) => {
-                self.choice().put(hash, ChainFault::Invalid { height: block.height, why });
-                // A peer that has it in its chain is of no use, now and later.
-                self.network.invalid(&hash);
-            }
-            None => self.choice().withheld(hash, now),
-        }
-        loop {
-            let other = match self.way_around(chain, &hash, follow) {
-                Some(ChainWay::Better(best) | ChainWay::Other(best)) => {
-                    self.network.chain_to(&best.hash)
-                }
-                Some(ChainWay::Back(chain)) => {
-                    let allowed = self.disputed(&chain).is_ok();
-                    return allowed.then(|| self.settled_on(chain, interrupt)).transpose();
-                }
-                None => None,
-            };
-            match other {
-                Some(other) if self.disputed(&other).is_err() => return Ok(None),
-                Some(other) => return self.settled_on(Arc::new(other), interrupt).map(Some),
-                None if now.elapsed() >= self.looked_for() => return Ok(None),
-                None => self.network.wait(LOOK),
-            }
-            stop_if_interrupted(interrupt)?;
-        }
-    }
-
     /// That the chain with the most work goes far on from an invalid block.
     ///
     /// # Errors
@@ -281,9 +234,61 @@ impl Peers<'_> {
     }
 }
 
+// Whether this machine's clock is right, where it keeps out a chain that peers have.
+//
+// A clock that is behind keeps out the last blocks of the best chain, and a run would end below them as if that were the
+// tip. But any miner can make a block of the future, and any peer can send it: what a few have and the others do not says
+// nothing against the clock, as long as the peers' clocks agree with it.
+
+/// So many seconds clocks may be apart (Core `node/timeoffsets.h`, `WARN_THRESHOLD`).
+const APART_MAX_SECONDS: i64 = 10 * 60;
+
+/// How far ahead of the clock a header may be.
+const FUTURE_MAX_SECONDS: i64 = 2 * 60 * 60;
+
+/// Whether it is the clock that is doubted, and not the chain.
+fn is_against_clock(doubt: &ClockDoubt) -> bool {
+    if doubt.behind > APART_MAX_SECONDS {
+        return true;
+    }
+    // It comes a little too early for a clock that is right, and is taken in a moment.
+    let is_nearly_there =
+        i64::from(doubt.chain.time).saturating_sub(doubt.now).saturating_sub(FUTURE_MAX_SECONDS)
+            <= APART_MAX_SECONDS;
+    doubt.chain.peers > doubt.chain.others && !is_nearly_there
+}
+
+fn error_of(doubt: &ClockDoubt) -> ClockError {
+    let ClockDoubt { now, chain, behind } = *doubt;
+    let evidence = match behind > APART_MAX_SECONDS {
+        true => format!(
+            " ({} peer(s) have it; clocks of peers are {behind} seconds ahead)",
+            chain.peers
+        ),
+        false => format!(" ({} peer(s) have it, {} do not)", chain.peers, chain.others),
+    };
+    let remedy = "wait until its time has come, or connect to other peers";
+    ClockError { now, block: chain.first, time: chain.time, evidence, remedy }
+}
+
+impl Peers<'_> {
+    /// That this machine's clock does not keep out the chain that the run should go for.
+    ///
+    /// # Errors
+    /// [`SourceError::Clock`] if it does.
+    pub(super) fn expect_clock(&self) -> Result<(), SourceError> {
+        match self.network.clock_doubt().filter(is_against_clock) {
+            Some(doubt) => Err(SourceError::from(Box::new(error_of(&doubt)))),
+            None => Ok(()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use apus_chain::KnownBlock;
+    use apus_p2p::headers::TooNew;
 
     fn hash(number: usize) -> BlockHash {
         let mut hash = [0; 32];
@@ -324,5 +329,42 @@ mod tests {
         let avoided = choice.avoided(now);
         assert_eq!(avoided.len(), REMEMBERED_MAX);
         assert_eq!(avoided.last(), Some(&hash(2 * REMEMBERED_MAX - 1)));
+    }
+
+    fn doubt(peers: usize, others: usize, behind: i64, ahead: i64) -> ClockDoubt {
+        let (now, first) = (1_700_000_000, KnownBlock::default());
+        let time = (now + ahead) as u32;
+        ClockDoubt { now, behind, chain: TooNew { first, time, height: 9, peers, others } }
+    }
+
+    #[test]
+    fn a_few_peers_make_no_clock_wrong() {
+        let day = 86_400;
+        for (peers, others, behind, ahead, is_wrong) in [
+            (1, 0, 0, day, true),
+            (1, 1, 0, day, false),
+            (2, 1, 0, day, true),
+            (1, 7, 0, 1000 * day, false),
+            // By the clocks of half the peers.
+            (1, 7, 601, day, true),
+            (1, 7, 600, day, false),
+            (8, 0, -day, day, true),
+            // A block of the latest possible time, found just now.
+            (8, 0, 3, 7200 + 600, false),
+            (8, 0, 3, 7200 + 601, true),
+            (8, 0, 700, 7200 + 3, true),
+        ] {
+            let doubt = doubt(peers, others, behind, ahead);
+            assert_eq!(is_against_clock(&doubt), is_wrong, "{doubt:?}");
+        }
+        let text = error_of(&doubt(2, 0, 3 * day, day)).to_string();
+        assert!(
+            text.contains("clock says 2023-11-14T22:13:20Z") && text.contains("set the clock"),
+            "{text}"
+        );
+        assert!(
+            text.contains("2 peer(s) have it; clocks of peers are 259200 seconds ahead"),
+            "{text}"
+        );
     }
 }

@@ -184,10 +184,10 @@ fn read_file(
 ) -> Result<bool, SyncError> {
     let mut input = storage.open(file, 0).at(storage, file)?;
     let length = storage.len(file).at(storage, file)?;
-    let Ok(Some(mut reader)) = HeaderFileReader::open(&mut *input, network) else {
+    let Some(mut reader) = HeaderFileReader::open(&mut *input, network) else {
         return Ok(false);
     };
-    while let Ok(Some(frame)) = reader.next_frame() {
+    while let Some(frame) = reader.next_frame() {
         frame.iter().for_each(&mut *each);
     }
     Ok(reader.good_bytes() == length)

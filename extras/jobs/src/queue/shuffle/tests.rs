@@ -1,4 +1,3 @@
-use super::super::found::FoundSlice;
 use super::*;
 use apus_chain::Txid;
 use proptest::collection::{btree_map, vec};

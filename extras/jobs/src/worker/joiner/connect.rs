@@ -1,7 +1,7 @@
 //! The second walk over a segment, with the coins that all parts of the join found for it.
 
 use super::Joiner;
-use super::join::expect_digest;
+use super::records::expect_digest;
 use super::segment::{JudgedBy, judge_segment};
 use crate::error::ClusterError;
 use crate::queue::{ConnectDone, ConnectTold, FoundPart, ObjectPart, ObjectRef, Sent, SentUndo};

@@ -44,23 +44,6 @@ impl Joiner<'_> {
     }
 }
 
-/// Fails unless a part of an object has the digest that it should have.
-pub(super) fn expect_digest(
-    object: &ObjectRef,
-    expected: &[u8; 32],
-    part: &[u8],
-) -> Result<(), SyncError> {
-    (digest(part) == *expected).then_some(()).ok_or_else(|| changed(object))
-}
-
-/// An object has other bytes than it had.
-pub(super) fn changed(object: &ObjectRef) -> SyncError {
-    let name = object.name();
-    let why =
-        format!("object {name}: its bytes are others than they were, by the digest of a part");
-    ClusterError::Lost { object: object.digest, why }.into()
-}
-
 /// What a part leaves, on its way to the store.
 struct Leaving<'l> {
     hand: &'l Hand<'l>,

@@ -4,8 +4,8 @@
 //! merged into one run in a file: a part has records of all segments, ten thousand on the main chain, and as many
 //! files would cost more than what is in them.
 
-use super::join::{changed, expect_digest};
-use crate::queue::{JoinSource, ObjectPart, ObjectRef, Slice};
+use crate::error::ClusterError;
+use crate::queue::{JoinSource, ObjectPart, ObjectRef, Slice, digest};
 use crate::worker::Hand;
 use apus_storage::Storage;
 use apus_sync::error::SyncError;
@@ -124,4 +124,21 @@ fn expect_pieces((object, slice): &(ObjectRef, &Slice), bytes: &[u8]) -> Result<
         rest = after;
     }
     if rest.is_empty() { Ok(()) } else { Err(changed(object)) }
+}
+
+/// Fails unless a part of an object has the digest that it should have.
+pub(super) fn expect_digest(
+    object: &ObjectRef,
+    expected: &[u8; 32],
+    part: &[u8],
+) -> Result<(), SyncError> {
+    (digest(part) == *expected).then_some(()).ok_or_else(|| changed(object))
+}
+
+/// An object has other bytes than it had.
+pub(super) fn changed(object: &ObjectRef) -> SyncError {
+    let name = object.name();
+    let why =
+        format!("object {name}: its bytes are others than they were, by the digest of a part");
+    ClusterError::Lost { object: object.digest, why }.into()
 }

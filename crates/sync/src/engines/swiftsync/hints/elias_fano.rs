@@ -9,10 +9,85 @@
 //! see [`BitOrder`]. Exactly one byte string stands for a set in a given order, and only that one
 //! is accepted. Telling the orders apart is not done here.
 
-use super::error::HintsFault;
 use apus_chain::{ReadError, Reader, write_compact_size};
 use core::fmt;
 use core::str::FromStr;
+
+/// What is wrong with the hints of one block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum HintsFault {
+    /// The data ends too early.
+    #[error("the data ends inside {field}")]
+    End {
+        /// What is incomplete.
+        field: &'static str,
+    },
+    /// A CompactSize in a longer form than its value needs.
+    #[error("{field} is a CompactSize in a longer form than its value needs")]
+    NonCanonical {
+        /// Which number.
+        field: &'static str,
+    },
+    /// A number above what any block allows.
+    #[error("{field} is {value}, above the limit of {limit}")]
+    TooLarge {
+        /// Which number.
+        field: &'static str,
+        /// The number.
+        value: u64,
+        /// The greatest allowed.
+        limit: u64,
+    },
+    /// More indices than there are different ones up to the greatest.
+    #[error("N is {n}, yet only {m} + 1 different indices exist up to M")]
+    TooManyIndices {
+        /// How many indices.
+        n: u32,
+        /// The greatest index.
+        m: u32,
+    },
+    /// H does not hold one set bit for each index.
+    #[error("{found} bits of H are set where N is {n}")]
+    SetBits {
+        /// How many bits are set.
+        found: u32,
+        /// How many indices.
+        n: u32,
+    },
+    /// An index that is not above the one before it.
+    #[error("index {index} follows index {previous}: indices must ascend")]
+    NotAscending {
+        /// The index before.
+        previous: u32,
+        /// The index.
+        index: u32,
+    },
+    /// The last index is not the greatest that was announced.
+    #[error("the last index is {last} where M is {m}")]
+    LastIsNotM {
+        /// The last index.
+        last: u32,
+        /// The greatest index that was announced.
+        m: u32,
+    },
+    /// A bit that only fills up the last byte of a field is set.
+    #[error("a padding bit of {field} is set")]
+    Padding {
+        /// Which field.
+        field: &'static str,
+    },
+    /// Indices were given where no coin can be: the genesis coinbase is in no UTXO set.
+    #[error("the genesis block has hints, but its coinbase can never be spent")]
+    Genesis,
+    /// The block has more outputs than the encoding can count.
+    #[error("the block has {outputs} outputs, more than the {limit} that this encoding can count")]
+    TooManyOutputs {
+        /// How many outputs.
+        outputs: u32,
+        /// The most that can be counted.
+        limit: u32,
+    },
+}
 
 /// A block has fewer outputs than this plus one, so every index lies below it.
 ///

@@ -13,10 +13,12 @@
 //! any of it is used. Nothing here knows whether the hints are *true*: that is for the engine,
 //! whose sums must balance.
 
-use super::elias_fano::{self, BitOrder, ELEMENT_HEADER_BYTES_MAX};
+use super::elias_fano::BitOrder;
 use super::error::{HintsError, HintsFault};
-use super::order::{OrderEvidence, OrderTrial};
-use super::range::RangeHints;
+use super::order::OrderTrial;
+pub use super::range::{HintsInfo, Layout};
+
+use super::range::{HintsFilePart, PART_ELEMENTS, RangeHints, SharedHints, next_element};
 use super::source::{HintsSource, SourceReader};
 use super::window::HintsWindow;
 use apus_chain::{Height, HeightRange, write_compact_size};
@@ -34,34 +36,8 @@ pub const VERSION: u8 = 0;
 /// Magic, version and height.
 const HEADER_BYTES: usize = 9;
 
-/// So many elements are a part, of which offset and digest are kept. Few enough that a range reads
-/// little more than its own; many enough that the table of the whole main chain is half a megabyte.
-pub(super) const PART_ELEMENTS: u32 = 64;
 /// How much is read at once; far above the longest element.
 const PASS_BYTES: usize = 1 << 18;
-
-/// Which blocks the elements stand for.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Layout {
-    /// H elements, from height 1: what the hintsfile crate, Bitcoin Core's branch and Floresta
-    /// write and read.
-    FromHeightOne,
-    /// H + 1 elements, from the genesis block, whose element is empty: the words of BIP-456.
-    FromGenesis,
-    /// As [`FromGenesis`](Self::FromGenesis), after the CompactSize H + 1: the words of BIP-456
-    /// with "vector" taken as Bitcoin's serialization takes it.
-    CountedFromGenesis,
-}
-
-impl Layout {
-    /// The height of the first element.
-    pub const fn start_height(self) -> Height {
-        match self {
-            Self::FromHeightOne => 1,
-            Self::FromGenesis | Self::CountedFromGenesis => 0,
-        }
-    }
-}
 
 /// What the user knows better than the file tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -72,63 +48,10 @@ pub struct HintsOptions {
     pub layout: Option<Layout>,
 }
 
-/// What one pass over a hintsfile found.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct HintsInfo {
-    /// The version byte.
-    pub version: u8,
-    /// The last height covered: the hints are true of the UTXO set after this block.
-    pub stop_height: Height,
-    /// Which blocks the elements stand for.
-    pub layout: Layout,
-    /// How bits fill bytes.
-    pub order: BitOrder,
-    /// How that is known.
-    pub order_evidence: OrderEvidence,
-    /// How many outputs are hinted to be unspent.
-    pub coins: u64,
-    /// Length of the file.
-    pub bytes: u64,
-    /// SHA-256 of the whole file.
-    pub sha256: [u8; 32],
-}
-
-impl HintsInfo {
-    /// Bits of the file for each coin; none for a file without coins.
-    pub fn bits_per_coin(&self) -> Option<f64> {
-        self.bits_per(self.coins)
-    }
-
-    /// Bits of the file for each of the chain's `outputs`, which the file does not say.
-    pub fn bits_per_output(&self, outputs: u64) -> Option<f64> {
-        self.bits_per(outputs)
-    }
-
-    fn bits_per(&self, things: u64) -> Option<f64> {
-        (things > 0).then(|| 8.0 * self.bytes as f64 / things as f64)
-    }
-}
-
 /// A hintsfile that was found well-formed from the first byte to the last.
 #[derive(Clone)]
 pub struct HintsFile {
     pub(super) shared: Arc<SharedHints>,
-}
-
-/// What all readers of one file share.
-pub(super) struct SharedHints {
-    pub(super) source: Arc<dyn HintsSource>,
-    pub(super) info: HintsInfo,
-    /// The parts, [`PART_ELEMENTS`] elements each; the last may have fewer.
-    pub(super) parts: Vec<HintsFilePart>,
-}
-
-/// Some elements of a file as they were when it was opened.
-pub(super) struct HintsFilePart {
-    /// Where the first one begins.
-    pub(super) offset: u64,
-    /// SHA-256 of all of them.
-    pub(super) digest: [u8; 32],
 }
 
 impl HintsFile {
@@ -336,24 +259,6 @@ impl<R: Read> FilePass<R> {
             part.digest = digest;
         }
     }
-}
-
-/// The bytes of the element ahead, which are not skipped yet.
-pub(super) fn next_element<R: Read>(
-    window: &mut HintsWindow<R>,
-    height: Height,
-) -> Result<&[u8], HintsError> {
-    let offset = window.offset();
-    let fail = |fault| HintsError::block(height, offset, fault);
-    let ahead = window.peek(ELEMENT_HEADER_BYTES_MAX, height)?;
-    if ahead.is_empty() {
-        return Err(fail(HintsFault::End { field: "the list of blocks" }));
-    }
-    let length = elias_fano::measure(ahead).map_err(fail)?.bytes();
-    window
-        .peek(length, height)?
-        .get(..length)
-        .ok_or_else(|| fail(HintsFault::End { field: "L or H" }))
 }
 
 #[cfg(test)]

@@ -6,14 +6,15 @@
 //! gave exactly what the file's digest is of; before that its hints may be others.
 
 use super::block::{BlockElement, BlockHints, HintsDecoder, IndexSpace};
-use super::elias_fano;
+use super::elias_fano::{self, BitOrder, ELEMENT_HEADER_BYTES_MAX};
 use super::error::{HintsError, HintsFault};
-use super::file::{PART_ELEMENTS, SharedHints, next_element};
-use super::source::SourceReader;
+use super::order::OrderEvidence;
+use super::source::{HintsSource, SourceReader};
 use super::window::HintsWindow;
 use apus_chain::{Height, HeightRange};
 use apus_hash::Sha256;
 use core::fmt;
+use std::io::Read;
 use std::sync::Arc;
 
 /// How much is read at once: enough for any element, little enough for one a thread.
@@ -185,4 +186,102 @@ impl HintsDecoder for RangeHints {
     fn next_block(&mut self, indices: &mut Vec<u32>) -> Result<Option<BlockElement>, HintsError> {
         self.decode_next(indices)
     }
+}
+
+/// So many elements are a part, of which offset and digest are kept. Few enough that a range reads
+/// little more than its own; many enough that the table of the whole main chain is half a megabyte.
+pub(super) const PART_ELEMENTS: u32 = 64;
+
+/// What all readers of one file share.
+pub(super) struct SharedHints {
+    pub(super) source: Arc<dyn HintsSource>,
+    pub(super) info: HintsInfo,
+    /// The parts, [`PART_ELEMENTS`] elements each; the last may have fewer.
+    pub(super) parts: Vec<HintsFilePart>,
+}
+
+/// The bytes of the element ahead, which are not skipped yet.
+pub(super) fn next_element<R: Read>(
+    window: &mut HintsWindow<R>,
+    height: Height,
+) -> Result<&[u8], HintsError> {
+    let offset = window.offset();
+    let fail = |fault| HintsError::block(height, offset, fault);
+    let ahead = window.peek(ELEMENT_HEADER_BYTES_MAX, height)?;
+    if ahead.is_empty() {
+        return Err(fail(HintsFault::End { field: "the list of blocks" }));
+    }
+    let length = elias_fano::measure(ahead).map_err(fail)?.bytes();
+    window
+        .peek(length, height)?
+        .get(..length)
+        .ok_or_else(|| fail(HintsFault::End { field: "L or H" }))
+}
+
+/// Which blocks the elements stand for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Layout {
+    /// H elements, from height 1: what the hintsfile crate, Bitcoin Core's branch and Floresta
+    /// write and read.
+    FromHeightOne,
+    /// H + 1 elements, from the genesis block, whose element is empty: the words of BIP-456.
+    FromGenesis,
+    /// As [`FromGenesis`](Self::FromGenesis), after the CompactSize H + 1: the words of BIP-456
+    /// with "vector" taken as Bitcoin's serialization takes it.
+    CountedFromGenesis,
+}
+
+impl Layout {
+    /// The height of the first element.
+    pub const fn start_height(self) -> Height {
+        match self {
+            Self::FromHeightOne => 1,
+            Self::FromGenesis | Self::CountedFromGenesis => 0,
+        }
+    }
+}
+
+/// What one pass over a hintsfile found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HintsInfo {
+    /// The version byte.
+    pub version: u8,
+    /// The last height covered: the hints are true of the UTXO set after this block.
+    pub stop_height: Height,
+    /// Which blocks the elements stand for.
+    pub layout: Layout,
+    /// How bits fill bytes.
+    pub order: BitOrder,
+    /// How that is known.
+    pub order_evidence: OrderEvidence,
+    /// How many outputs are hinted to be unspent.
+    pub coins: u64,
+    /// Length of the file.
+    pub bytes: u64,
+    /// SHA-256 of the whole file.
+    pub sha256: [u8; 32],
+}
+
+impl HintsInfo {
+    /// Bits of the file for each coin; none for a file without coins.
+    pub fn bits_per_coin(&self) -> Option<f64> {
+        self.bits_per(self.coins)
+    }
+
+    /// Bits of the file for each of the chain's `outputs`, which the file does not say.
+    pub fn bits_per_output(&self, outputs: u64) -> Option<f64> {
+        self.bits_per(outputs)
+    }
+
+    fn bits_per(&self, things: u64) -> Option<f64> {
+        (things > 0).then(|| 8.0 * self.bytes as f64 / things as f64)
+    }
+}
+
+/// Some elements of a file as they were when it was opened.
+pub(super) struct HintsFilePart {
+    /// Where the first one begins.
+    pub(super) offset: u64,
+    /// SHA-256 of all of them.
+    pub(super) digest: [u8; 32],
 }

@@ -1,4 +1,5 @@
 use super::super::block::tests::fault;
+use super::super::order::OrderEvidence;
 use super::super::writer::HintsWriter;
 use super::*;
 use BitOrder::{LsbFirst as Lsb, MsbFirst as Msb};

@@ -3,8 +3,9 @@
 //! A proxy gets names as they are, so that they are looked up nowhere else; Tor services are
 //! reached in no other way. All that it takes to get there ends by one deadline.
 
+use super::error::PeerError;
+use super::socket::{Deadline, is_timeout, send};
 use crate::addresses::{Host, NodeAddress};
-use crate::transport::socket::{Deadline, PeerError, is_timeout, send};
 use std::io::{self, IoSlice, Read};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::mpsc;
@@ -25,8 +26,7 @@ const DOMAIN_NAME: u8 = 3;
 const IPV6: u8 = 4;
 
 /// An address as the user would write it.
-#[must_use]
-pub fn address_text(address: &NodeAddress) -> String {
+fn address_text(address: &NodeAddress) -> String {
     match &address.host {
         Host::Ip(ip) => SocketAddr::new(*ip, address.port).to_string(),
         Host::TorV3(key) => format!("{}:{}", onion_name(key), address.port),
@@ -35,7 +35,7 @@ pub fn address_text(address: &NodeAddress) -> String {
 }
 
 /// Connects to an address within `timeout`.
-pub(crate) fn open(
+pub(super) fn open(
     address: &NodeAddress,
     proxy: Option<SocketAddr>,
     timeout: Duration,
@@ -225,8 +225,7 @@ const VERSION: u8 = 3;
 const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
 /// The name that a proxy knows a service by, from the service's public key.
-#[must_use]
-pub fn onion_name(key: &[u8; 32]) -> String {
+fn onion_name(key: &[u8; 32]) -> String {
     let mut message = b".onion checksum".to_vec();
     message.extend(key);
     message.push(VERSION);

@@ -1,7 +1,9 @@
-//! How many files a process may have open at once.
+//! What is asked of the system: open files, and random bytes.
 //!
 //! Long runs leave thousands of files that are merged, and some threads read all of them at the same time. Systems let
 //! a process have 1,024 files open by default, some of them 256, and many more if it asks for them.
+
+use crate::error::SyncError;
 
 /// Files that are asked for.
 #[cfg(unix)]
@@ -40,6 +42,17 @@ pub(crate) fn runs_open_max() -> u64 {
 fn runs_of(limit: Option<u64>) -> u64 {
     let limit = limit.unwrap_or(UNKNOWN);
     limit.saturating_sub(OTHERS).max(limit / 4)
+}
+
+/// So many bytes that only the system can know beforehand: for secrets and keys.
+pub fn random_bytes<const N: usize>() -> Result<[u8; N], SyncError> {
+    let mut bytes = [0; N];
+    match getrandom::fill(&mut bytes) {
+        Ok(()) => Ok(bytes),
+        Err(error) => {
+            Err(SyncError::io(format!("no random bytes for the aggregate's key: {error}")))
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,280 @@
+//! One peer: the thread that connects and reads, and the one that writes.
+//!
+//! A panic of a thread is a fault of this program. A caller must not wait for what that thread no longer
+//! does, so all of the network ends, and says why to every caller from then on ([`Guard`]).
+
+use super::peer::{Outgoing, PeerHandle, Turns};
+use super::state::NetworkState;
+use super::{NetworkError, NetworkShared, serve};
+use crate::PeerId;
+use crate::addresses::NodeAddress;
+use crate::message::{Message, Services};
+use crate::transport::{
+    BlockBuffer, Closer, Connection, Dial, MessageReader, MessageWriter, PeerError, accept, connect,
+};
+use apus_chain::BlockHash;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// A peer that does not reach us within this time is none (Core `DEFAULT_CONNECT_TIMEOUT`: 5 s; Tor
+/// needs longer).
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// As long as Core waits for a handshake (`DEFAULT_PEER_CONNECT_TIMEOUT`), which is a minute, would
+/// keep a place from others.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Messages that wait to be sent. A peer that lets more come together does not read.
+const QUEUE: usize = 4096;
+
+/// How a peer came to be one.
+pub(super) enum Origin {
+    /// We connect to it.
+    Dialled(NodeAddress),
+    /// It connected to us.
+    Accepted(TcpStream),
+}
+
+/// Starts the threads of a peer. Where the system refuses, the peer is gone at once.
+pub(super) fn spawn(shared: &Arc<NetworkShared>, id: PeerId, origin: Origin) {
+    let of_thread = Arc::clone(shared);
+    let spawned = std::thread::Builder::new()
+        .name(format!("peer-{}", id.0))
+        .spawn(move || live(&of_thread, id, origin));
+    if let Err(error) = spawned {
+        let reason = PeerError::Io(error);
+        shared.lock().gone(id, &reason, shared.now());
+    }
+}
+
+/// A peer's life.
+fn live(shared: &Arc<NetworkShared>, id: PeerId, origin: Origin) {
+    let _guard = Guard(shared);
+    let ended = match dial(shared, origin) {
+        Ok(connection) => talk(shared, id, connection),
+        Err(error) => Err(error),
+    };
+    let reason = ended.err().unwrap_or(PeerError::Closed);
+    let now = shared.now();
+    shared.lock().gone(id, &reason, now);
+    shared.changed.notify_all();
+    shared.wake.notify_all();
+}
+
+fn dial(shared: &NetworkShared, origin: Origin) -> Result<Connection, PeerError> {
+    let options = &shared.options;
+    let start_height = shared.lock().best().0;
+    let services = Services::WITNESS.with(Services::P2P_V2).with(shared.offered());
+    let dial = Dial {
+        network: options.params.network,
+        services,
+        required_services: Services::WITNESS,
+        start_height: i32::try_from(start_height).unwrap_or(i32::MAX),
+        user_agent: options.user_agent.clone(),
+        proxy: options.proxy,
+        transport: options.transport,
+        connect_timeout: CONNECT_TIMEOUT,
+        handshake_timeout: HANDSHAKE_TIMEOUT,
+        our_nonce: shared.nonce,
+    };
+    match origin {
+        Origin::Dialled(address) => connect(&address, &dial),
+        Origin::Accepted(stream) => accept(stream, &dial),
+    }
+}
+
+/// From the end of the handshake to that of the connection.
+fn talk(shared: &Arc<NetworkShared>, id: PeerId, connection: Connection) -> Result<(), PeerError> {
+    let closer = connection.closer();
+    let Connection { mut reader, writer, peer, .. } = connection;
+    let (outgoing, orders) = sync_channel(QUEUE);
+    let of_writer = Arc::clone(shared);
+    let turns: Arc<Turns> = Arc::default();
+    let end = WriterEnd { closer: closer.clone(), turns: Arc::clone(&turns) };
+    let spawned = std::thread::Builder::new().name(format!("peer-{}-out", id.0)).spawn(move || {
+        let _guard = Guard(&of_writer);
+        // The thread that reads tells why the connection is gone.
+        let _ = write(&of_writer, writer, &orders, &end.turns);
+        drop(end);
+    });
+    spawned.map_err(PeerError::Io)?;
+    let (received, at_message) = (reader.bytes_received_counter(), Arc::<AtomicU64>::default());
+    let of_reader = Arc::clone(&at_message);
+    let of_state = Arc::clone(&turns);
+    let handle = PeerHandle { outgoing, closer, received, at_message, turns: of_state, info: peer };
+    shared.lock().connected(id, handle, shared.now())?;
+    shared.changed.notify_all();
+    shared.wake.notify_all();
+    reader.use_buffers(&shared.buffers);
+    read(shared, id, &mut reader, &of_reader, &turns)
+}
+
+fn read(
+    shared: &Arc<NetworkShared>,
+    id: PeerId,
+    reader: &mut MessageReader,
+    at_message: &AtomicU64,
+    turns: &Turns,
+) -> Result<(), PeerError> {
+    while !shared.has_ended() {
+        let Some(message) = reader.read()? else { continue };
+        at_message.store(reader.bytes_received(), Ordering::Relaxed);
+        match message {
+            Message::Block(raw) => block(shared, id, raw)?,
+            // No blocks are served here.
+            Message::GetHeaders { .. } | Message::GetData(_) if shared.options.blocks.is_none() => {
+            }
+            Message::GetHeaders { locator, stop } => {
+                turns.take(shared)?;
+                serve::headers(shared, id, &locator, &stop)?;
+            }
+            Message::GetData(items) => {
+                turns.take(shared)?;
+                let now = shared.now();
+                let mut state = shared.lock();
+                state.was_asked(id, now);
+                state.send(id, Outgoing::Blocks(items));
+            }
+            other => {
+                let now = shared.now();
+                let mut state = shared.lock();
+                let matters = state.message(id, other, now)?;
+                state.act(now);
+                drop(state);
+                if matters {
+                    shared.changed.notify_all();
+                    shared.wake.notify_all();
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Hashes the block's header outside of the lock.
+fn block(shared: &Arc<NetworkShared>, id: PeerId, raw: Vec<u8>) -> Result<(), PeerError> {
+    let Some(header) = raw.first_chunk::<{ apus_chain::HEADER_SIZE }>() else {
+        return Err(PeerError::Protocol { what: "a block shorter than its header".to_owned() });
+    };
+    let hash = BlockHash(apus_hash::sha256d(header));
+    let now = shared.now();
+    let mut state = shared.lock();
+    state.block(id, hash, BlockBuffer::new(raw, &shared.buffers), now);
+    state.act(now);
+    Ok(())
+}
+
+fn write(
+    shared: &NetworkShared,
+    mut writer: MessageWriter,
+    orders: &Receiver<Outgoing>,
+    turns: &Turns,
+) -> Result<(), PeerError> {
+    for order in orders {
+        match order {
+            Outgoing::Message(message) => writer.write(&message)?,
+            Outgoing::Headers(headers) => {
+                writer.write(&Message::Headers(headers))?;
+                turns.answered();
+            }
+            Outgoing::Blocks(items) => {
+                serve::blocks(shared, &mut writer, items)?;
+                turns.answered();
+            }
+        }
+        if shared.has_ended() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Accepts connections until [`stop_listening`].
+pub(super) fn listen(
+    shared: &Arc<NetworkShared>,
+    address: SocketAddr,
+) -> Result<(SocketAddr, JoinHandle<()>), NetworkError> {
+    let failed = |error: io::Error| NetworkError::Listen { address, error: error.to_string() };
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    let local = listener.local_addr().map_err(failed)?;
+    let of_thread = Arc::clone(shared);
+    let thread = std::thread::Builder::new().name("listener".to_owned());
+    let thread = thread.spawn(move || accept_all(&of_thread, &listener)).map_err(failed)?;
+    Ok((local, thread))
+}
+
+fn accept_all(shared: &Arc<NetworkShared>, listener: &TcpListener) {
+    let _guard = Guard(shared);
+    for stream in listener.incoming() {
+        if shared.has_ended() {
+            return;
+        }
+        match stream {
+            // There is nothing to be had yet, and a peer that is told so in the handshake goes
+            // on to believe it: better it comes again.
+            Ok(_) if shared.lock().served.is_none() => {}
+            Ok(stream) => {
+                let now = shared.now();
+                let id = shared.lock().new_inbound(INBOUND_MAX, now);
+                if let Some(id) = id {
+                    spawn(shared, id, Origin::Accepted(stream));
+                }
+            }
+            // Out of files, most likely: some will be closed.
+            Err(_) => std::thread::sleep(Duration::from_millis(100)),
+        }
+    }
+}
+
+/// Makes the thread that listens look up: the network has ended. Tells whether it was reached.
+pub(super) fn stop_listening(address: SocketAddr) -> bool {
+    TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
+}
+
+/// Connections from others at the same time.
+const INBOUND_MAX: usize = 32;
+
+/// Each thread of the network holds one, in front of all else.
+pub(super) struct Guard<'a>(pub(super) &'a NetworkShared);
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            return;
+        }
+        let thread = thread::current().name().unwrap_or("without a name").to_owned();
+        self.0.ended.store(true, Ordering::Relaxed);
+        self.0.lock().break_down(NetworkError::Panicked { thread });
+        self.0.wake.notify_all();
+        self.0.changed.notify_all();
+    }
+}
+
+/// However the thread that writes to a peer ends: the one that reads learns of it, even where it
+/// waits for answers.
+pub(super) struct WriterEnd {
+    pub(super) closer: Closer,
+    pub(super) turns: Arc<Turns>,
+}
+
+impl Drop for WriterEnd {
+    fn drop(&mut self) {
+        self.closer.close();
+        self.turns.end();
+    }
+}
+
+impl NetworkState {
+    /// Nothing will ever come any more.
+    fn break_down(&mut self, error: NetworkError) {
+        // The first reason is the one.
+        let error = self.broken.get_or_insert(error).clone();
+        self.fail(error);
+        self.end();
+    }
+}
