@@ -56,23 +56,6 @@ fn every_command_has_help_on_standard_output() {
     desk.apus("help snapshot verify").succeeds().says(&["Usage: apus snapshot verify"]);
 }
 
-#[test]
-fn commands_that_do_something_show_examples() {
-    let desk = Desk::empty();
-    for command in commands() {
-        if !["", "hints", "snapshot", "utreexo", "cluster", "coins"].contains(&command) {
-            let example = format!("apus {command} ");
-            let help = desk.apus(&format!("{command} --help")).succeeds();
-            let help = help.says(&["Examples:\n", &example]).stdout;
-            // In a narrower terminal each line that is too long would be two, the second one word long.
-            let after = help.split("Examples:\n").nth(1).unwrap();
-            let long: Vec<_> = after.lines().filter(|line| line.chars().count() > 80).collect();
-            assert!(long.is_empty(), "{command}: {long:#?}");
-        }
-    }
-    desk.apus("--help").succeeds().says(&["`apus sync --help` shows examples", "Exit codes: 0"]);
-}
-
 /// What people need is on one screen; the rest is in `--help`.
 #[test]
 fn short_help_is_short() {
@@ -410,22 +393,5 @@ fn a_program_says_in_which_feature_is_what_it_lacks() {
         let named = ended.stderr.contains(&format!("the feature {feature}"));
         assert_eq!(named, !is_in, "{ended}");
         assert!(is_in || ended.stderr.contains("--features extras"), "{ended}");
-    }
-}
-
-/// A line that is longer than help is wide leaves some words on a line of their own, in the middle of
-/// its paragraph.
-#[test]
-fn no_paragraph_of_help_is_broken_in_its_middle() {
-    let desk = Desk::empty();
-    for command in commands() {
-        let help = desk.apus(&format!("{command} --help")).succeeds().stdout;
-        let examples = help.split_once("Examples:").map_or("", |(_, examples)| examples);
-        let lines: Vec<&str> = examples.lines().collect();
-        for pair in lines.windows(2) {
-            let text = |line: &str| !line.is_empty() && !line.starts_with(' ');
-            let whole = !text(pair[0]) || !text(pair[1]) || pair[0].len() > 60;
-            assert!(whole, "{command}: {pair:?}");
-        }
     }
 }
