@@ -4,6 +4,8 @@
 //! and the exit code says which kind of ending it was: 0 done, 1 usage or configuration, 2 an invalid
 //! block, 3 input or output, 4 damaged or wrong data, 130 interrupted with progress kept.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 mod allocator;
 mod args;
 mod cli;

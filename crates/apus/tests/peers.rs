@@ -4,7 +4,7 @@
 mod btcd;
 mod follow;
 mod lines;
-mod nodes;
+pub(crate) mod nodes;
 mod proofs;
 mod serve;
 

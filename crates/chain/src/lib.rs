@@ -4,6 +4,8 @@
 //! bytes and the time. That makes every rule testable alone, and lets any engine, any source and
 //! any number of threads share it. Only the challenge of a signet of one's own is remembered.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 mod amount;
 mod assume_valid;
 mod block;

@@ -4,6 +4,8 @@
 //! read-only disk or under a running node is as good as any other. What is written here is new and
 //! goes through [`Storage`](apus_storage::Storage).
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 mod blocks_read_back;
 pub mod chainstate;
 mod error;

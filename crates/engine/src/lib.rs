@@ -2,6 +2,8 @@
 //!
 //! The engines themselves, and what drives them, are in `apus-sync`.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 pub mod coin;
 pub mod connect;
 mod salt;

@@ -13,6 +13,8 @@
 //!   an allocator is to keep them ([`keep_below`]).
 //! - [`muhash`]: numbers of 3072 bits from keys, and their products.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 #[cfg(target_arch = "aarch64")]
 mod armv8;
 #[cfg(target_arch = "x86_64")]

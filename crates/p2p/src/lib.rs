@@ -5,6 +5,8 @@
 //! that touch the network are beside them; [`network`] puts all of it together. Blocks are mere
 //! data here, and so are the proofs of [`utreexo`]: the caller that takes them checks them.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 pub mod addresses;
 pub mod download;
 pub mod headers;

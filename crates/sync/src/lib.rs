@@ -2,6 +2,8 @@
 //!
 //! [`run()`] does one run from start to end; what happens on the way is told as [`Event`]s.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 mod best_chain;
 mod bridge;
 pub mod chainman;

@@ -20,6 +20,8 @@
 //!
 //! It knows a block only as the leaves that it spends and adds.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 mod caches;
 mod forest;
 mod fragment;

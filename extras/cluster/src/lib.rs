@@ -10,6 +10,8 @@
 //! job; an object is what its name, a digest, says. Of JetStream only streams are used, as servers since 2.9 have
 //! them (`docs/decisions/0029-segments-on-many-machines.md`).
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 mod beat;
 mod coordinator;
 mod key;

@@ -12,6 +12,8 @@
 //! What every store promises is promised here too: it is at a block, at any moment that a crash of the
 //! client or of a server can choose. Nothing here prints or logs, and no message has a password in it.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 mod access;
 mod batcher;
 pub mod cluster;

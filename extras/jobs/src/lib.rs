@@ -3,6 +3,8 @@
 //! [`SharedQueue`] has the segments of a run done by other machines; [`work`] does them there. Jobs and answers go through a
 //! [`JobQueue`], which knows nothing of what they mean; `apus-cluster` has one on a server.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 mod desk;
 mod error;
 mod job;

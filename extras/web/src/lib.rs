@@ -4,6 +4,8 @@
 //! parts are all in the program, the state that the page draws, and metrics, and nothing else: nothing here changes a
 //! run, and no request names a file.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 mod access;
 mod answer;
 mod guests;

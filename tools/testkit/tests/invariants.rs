@@ -125,6 +125,26 @@ fn chain_and_hash_are_pure() {
     }
 }
 
+/// `clippy.toml` says which functions. A root that lacks the line would let a product make files by any of them.
+#[test]
+fn products_make_files_through_storage_alone() {
+    const LINE: &str = "#![cfg_attr(not(test), deny(clippy::disallowed_methods))]";
+    let tree = tree();
+    let is_root = |path: &str| path.ends_with("/src/lib.rs") || path.ends_with("/src/main.rs");
+    let is_product = |path: &str| path.starts_with("crates/") || path.starts_with("extras/");
+    let roots = tree.iter().filter(|(path, _)| is_root(path) && is_product(path));
+    let (storage, others): (Vec<_>, Vec<_>) =
+        roots.partition(|(path, _)| path.starts_with("crates/storage/"));
+    assert!(storage.len() == 1 && others.len() > 10, "where are the products?");
+    for (path, text) in others {
+        assert!(text.lines().any(|line| line == LINE), "{path} lacks {LINE}");
+    }
+    let mut sources = tree.iter().filter(|(path, _)| is_product(path) && path.ends_with(".rs"));
+    let allowed = |text: &str| code(text).any(|line| line.contains("allow(clippy::disallowed_"));
+    let other = sources.find(|(path, text)| *path != "crates/storage/src/lib.rs" && allowed(text));
+    assert!(other.is_none(), "{other:?} allows itself what storage alone may");
+}
+
 #[test]
 fn unsafe_stands_where_it_may() {
     let has = |line: &str| words(line).any(|word| ["unsafe", "unsafe_code"].contains(&word));

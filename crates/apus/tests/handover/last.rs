@@ -5,6 +5,7 @@ use crate::handover::written::sync;
 use crate::lived::{CHAIN, Lived, grow, submit};
 use apus_testkit::bitcoind::Bitcoind;
 use apus_testkit::chain::Shape;
+use apus_testkit::effort::rounds;
 use std::fs;
 
 /// More than a node keeps of its last blocks.
@@ -57,7 +58,7 @@ fn a_node_goes_back_over_its_last_blocks() {
         assert_eq!(node.txoutset_info(), set, "{name}");
         nodes.push(Living { name, args, node });
     }
-    for (round, depth) in DEPTHS.into_iter().enumerate() {
+    for (round, depth) in DEPTHS.into_iter().take(rounds(3, 4) as usize).enumerate() {
         let fork = lived.chain.blocks()[(lived.chain.height() - depth) as usize].block_hash();
         lived.chain.set_tip(fork);
         for _ in 0..=depth {

@@ -1,13 +1,15 @@
 //! `apus verify` on nodes of every fate, and on what they never should have.
 
 use crate::desk::{Desk, REGTEST};
-use crate::lived::{CHAIN, Lived, fixture, grow, submit};
+use crate::lived::{CHAIN, Lived, fixture, grow};
+use crate::peers::nodes::wait_for;
 use apus_chain::{BlockUndo, BlockUndoWriter, Header, OutPoint, undo_checksum, write_coin};
 use apus_chain::{CoinRef, Txid, write_compact_size};
 use apus_datadir::chainstate::{ChainstateWriter, read_node};
 use apus_datadir::{IndexEntry, Obfuscation, read_index};
 use apus_storage::DirStorage;
 use apus_testkit::bitcoind::Bitcoind;
+use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::ChainBuilder;
 use apus_testkit::effort::rounds;
 use apus_testkit::leveldb::hide;
@@ -418,15 +420,15 @@ fn a_block_that_the_node_assumed_valid_is_found_invalid() {
     // Core assumes no block valid that has less than two weeks of work above it.
     let _above = chain.empty_blocks(2100);
     let tip = chain.tip();
-    let believed = [format!("-assumevalid={tip}"), "-minimumchainwork=0".to_owned()];
-    let believed: Vec<&str> = believed.iter().map(String::as_str).collect();
-    fs::create_dir(desk.path("node")).unwrap();
+    let mut files = BlockFiles::regtest();
+    files.blocks(&chain.blocks());
+    fs::create_dir_all(desk.path("node/regtest/blocks")).unwrap();
+    files.write(&desk.path("node/regtest/blocks"));
+    let assumed = format!("-assumevalid={tip}");
+    // It has all headers before it connects a block.
+    let believed = [assumed.as_str(), "-minimumchainwork=0", "-reindex"];
     let node = Bitcoind::start_in(&desk.path("node"), CHAIN, &believed).unwrap();
-    for block in &chain.blocks()[1..] {
-        let header = bitcoin::consensus::encode::serialize_hex(&block.header);
-        node.call("submitheader", &[json!(header)]);
-    }
-    chain.blocks()[1..].iter().for_each(|block| submit(&node, block));
+    wait_for(&node, chain.height());
     assert_eq!(node.best_block_hash(), tip);
     node.stop();
     let found = verify(&desk, "");

@@ -4,6 +4,7 @@ use super::support::{assert_same, random_step};
 use apus_chain::Network;
 use apus_engine::utxo::CoinsStore;
 use apus_engine::utxo::store::{DiskOptions, DiskStore, MemoryStore};
+use apus_testkit::effort::rounds;
 use apus_testkit::rng::Rng;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -43,7 +44,7 @@ fn a_killed_writer_leaves_the_store_at_a_block() {
     let folder = tempfile::tempdir().unwrap();
     let (model, mut rng) = (MemoryStore::new(), Rng::new(31));
     let (mut next, mut kills) = (0, 0);
-    while kills < 25 || next < 50 {
+    while kills < rounds(10, 25) || next < rounds(20, 50) as u32 {
         let mut writer = Command::new(env::current_exe().unwrap())
             .args(["--exact", "kill::writer", "--ignored", "--nocapture"])
             .env(FOLDER, folder.path())
