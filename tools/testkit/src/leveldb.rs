@@ -1,15 +1,13 @@
-//! LevelDB folders that are sound and folders that lie, and what Bitcoin Core's LevelDB makes of them.
+//! LevelDB folders that are sound and folders that lie.
 //!
 //! A [`LevelDbFolder`] is made of a history of writes, in one of the many shapes that LevelDB gives it, and may
 //! then tell [lies](Lie): it is built from its parts, with right checksums, so that nothing but its meaning
-//! is wrong. An [`Oracle`] is LevelDB itself, which opens a folder as a node does. All of it comes from a seed.
+//! is wrong. All of it comes from a seed.
 
 mod folder;
 mod format;
 mod lies;
-mod oracle;
 mod table;
 
 pub use folder::{LevelDbFolder, Write, hide};
 pub use lies::{AmongTables, InBatches, InEdits, InFiles, InRecords, InTable, Lie};
-pub use oracle::{Oracle, OracleAnswer};

@@ -6,12 +6,6 @@
 //! A test that needs it fails where none can be found: it never passes by skipping. It listens on 127.0.0.1 alone, its
 //! streams lie in a folder of its own, and it is killed when dropped.
 
-mod cluster;
-mod outsider;
-
-pub use cluster::NatsCluster;
-pub use outsider::Outsider;
-
 use crate::http::get;
 use crate::programs::await_ready;
 use crate::programs::{find_program, free_ports};
@@ -174,7 +168,7 @@ fn launch(folder: &TempDir, port: u16, place: &NatsPlace) -> Result<Child, Strin
 }
 
 /// Waits until a server listens, by its own word alone where its port is not reached from here.
-fn await_listening(process: &mut Child, said: &Path, port: Option<u16>) -> Result<(), String> {
+pub fn await_listening(process: &mut Child, said: &Path, port: Option<u16>) -> Result<(), String> {
     let is_reached = |port| TcpStream::connect(("127.0.0.1", port)).is_ok();
     await_ready(process, said, |said| {
         port.is_none_or(is_reached) && said.contains("Server is ready")

@@ -10,15 +10,16 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// How long a program may take to start or to stop, on a slow and busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
-pub(crate) const POLL_EVERY: Duration = Duration::from_millis(20);
+pub const PATIENCE: Duration = Duration::from_secs(120);
+/// How often a program is looked at meanwhile.
+pub const POLL_EVERY: Duration = Duration::from_millis(20);
 
 /// The program of this name to run: the one that its variable names (`BITCOIND_EXE`), else the one on `PATH`, else what
 /// its script in `scripts/` fetched.
 ///
 /// # Panics
 /// When there is none, saying how to get one.
-pub(crate) fn find_program(name: &str) -> PathBuf {
+pub fn find_program(name: &str) -> PathBuf {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     choose(name, env::var_os(variable(name)), env::var_os("PATH"), &repository)
         .unwrap_or_else(|message| panic!("{message}"))
@@ -59,7 +60,7 @@ fn choose(
 
 /// Waits until a server `listens`, by what it has `said` so far in its file or otherwise. One that does not within our
 /// patience is killed.
-pub(crate) fn await_ready(
+pub fn await_ready(
     process: &mut Child,
     said: &Path,
     listens: impl Fn(&str) -> bool,
@@ -81,21 +82,21 @@ pub(crate) fn await_ready(
 }
 
 /// Ports that no program listens on right now.
-pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
+pub fn free_ports<const N: usize>() -> [u16; N] {
     let listeners =
         [(); N].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port"));
     listeners.map(|listener| listener.local_addr().expect("it is bound").port())
 }
 
 /// The processes that a process started.
-pub(crate) fn children_of(process: u32) -> Vec<u32> {
+pub fn children_of(process: u32) -> Vec<u32> {
     let listed = fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
     let listed = listed.unwrap_or_default();
     listed.split_whitespace().map(|child| child.parse().unwrap()).collect()
 }
 
 /// Sends a signal to a process that may be gone.
-pub(crate) fn signal(process: u32, name: &str) {
+pub fn signal(process: u32, name: &str) {
     let mut command = Command::new("kill");
     command.args([format!("-{name}"), process.to_string()]);
     let _ = command.stderr(Stdio::null()).status();

@@ -3,7 +3,7 @@
 use crate::cluster::world::{Process, World};
 use crate::desk::MAIN;
 use apus_testkit::effort::rounds;
-use apus_testkit::nats::NatsCluster;
+use super::nats_cluster::NatsCluster;
 use apus_testkit::rng::Rng;
 use std::thread::sleep;
 use std::time::{Duration, Instant};

@@ -5,7 +5,7 @@ use crate::cluster::world::World;
 use crate::desk::REGTEST;
 use apus_cluster::{ClusterKey, Coordinator, LinkOptions, Worker};
 use apus_jobs::{JobOffer, JobQueue, Jobs, RunId};
-use apus_testkit::nats::Outsider;
+use super::outsider::Outsider;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 use crate::cluster::world::{Process, World};
 use crate::desk::MAIN;
-use apus_testkit::versitygw::S3Server;
+use super::versitygw::S3Server;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;

@@ -3,7 +3,7 @@
 use crate::desk::{Desk, MAIN, fixtures};
 use crate::page::{Follower, start_with_page};
 use apus_testkit::http::get;
-use apus_testkit::prometheus::{Prometheus, complaints};
+use super::prometheus::{Prometheus, complaints};
 use serde_json::Value;
 use std::collections::BTreeSet;
 

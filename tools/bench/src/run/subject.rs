@@ -177,41 +177,27 @@ impl fmt::Display for Subject {
 // What cannot be run is left out with a word, so that one list of subjects does for chains and
 // builds of all kinds.
 
-/// Subjects that are not run on a chain, all for the same reason.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct LeftOutSubjects {
-    pub(super) subjects: Vec<Subject>,
-    pub(super) why: String,
-}
-
-impl LeftOutSubjects {
-    /// In words.
-    pub(super) fn text(&self) -> String {
-        let names: Vec<String> = self.subjects.iter().map(Subject::to_string).collect();
-        format!("left out {}: {}", names.join(", "), self.why)
-    }
-}
-
-/// Those subjects that can be run on `chain`, and the others by reason. `no_interpreter` says why
+/// Those subjects that can be run on `chain`, and in words which cannot, and why. `no_interpreter` says why
 /// the program can run no scripts, if it cannot, and `has_node` whether a node takes part.
 pub(super) fn choose(
     subjects: &[Subject],
     chain: &BenchChain,
     no_interpreter: Option<&str>,
     has_node: bool,
-) -> (Vec<Subject>, Vec<LeftOutSubjects>) {
-    let (mut chosen, mut left_out) = (Vec::new(), Vec::<LeftOutSubjects>::new());
+) -> (Vec<Subject>, Vec<String>) {
+    let (mut chosen, mut left_out) = (Vec::new(), Vec::<(String, Vec<String>)>::new());
     for subject in subjects {
         let Some(why) = obstacle(subject, chain, no_interpreter, has_node) else {
             chosen.push(subject.clone());
             continue;
         };
-        match left_out.iter_mut().find(|it| it.why == why) {
-            Some(others) => others.subjects.push(subject.clone()),
-            None => left_out.push(LeftOutSubjects { subjects: vec![subject.clone()], why }),
+        match left_out.iter_mut().find(|(other, _)| *other == why) {
+            Some((_, names)) => names.push(subject.to_string()),
+            None => left_out.push((why, vec![subject.to_string()])),
         }
     }
-    (chosen, left_out)
+    let text = |(why, names): (String, Vec<String>)| format!("left out {}: {why}", names.join(", "));
+    (chosen, left_out.into_iter().map(text).collect())
 }
 
 /// Why a subject cannot be run on a chain.

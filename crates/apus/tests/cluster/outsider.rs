@@ -1,6 +1,6 @@
 //! [`Outsider`]: one who speaks to a server by its own protocol, without the program and without what its machines know.
 
-use super::NatsServer;
+use apus_testkit::nats::NatsServer;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
@@ -19,7 +19,8 @@ impl Outsider {
     /// # Panics
     /// When it does not.
     pub fn connect(server: &NatsServer) -> Self {
-        let stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+        let url = server.url();
+        let stream = TcpStream::connect(url.trim_start_matches("nats://")).unwrap();
         let mut outsider = Self { stream: BufReader::new(stream) };
         outsider.line();
         outsider.say(b"CONNECT {\"verbose\":false,\"headers\":true}\r\n");

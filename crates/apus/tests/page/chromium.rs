@@ -3,7 +3,7 @@
 //! A test that needs it fails where none can be found: it never passes by skipping. It resolves no name, so what a page
 //! asks of other hosts fails, and is noted like all requests. It is killed when dropped.
 
-use crate::programs::{PATIENCE, POLL_EVERY, find_program};
+use apus_testkit::programs::{PATIENCE, POLL_EVERY, find_program};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::net::TcpStream;

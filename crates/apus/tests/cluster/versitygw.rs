@@ -3,8 +3,8 @@
 //! A test that needs it fails where none can be found: it never passes by skipping. It listens on 127.0.0.1 alone, has
 //! one bucket, and is killed when dropped.
 
-use crate::programs::await_ready;
-use crate::programs::{find_program, free_ports};
+use apus_testkit::programs::await_ready;
+use apus_testkit::programs::{find_program, free_ports};
 use std::fs::{self, File};
 use std::net::TcpStream;
 use std::path::PathBuf;
@@ -146,7 +146,7 @@ fn launch(by: &[String], folder: &TempDir, address: &str, port: u16) -> Result<C
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::get;
+    use apus_testkit::http::get;
 
     #[test]
     fn it_refuses_requests_without_keys() {

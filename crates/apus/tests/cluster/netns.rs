@@ -5,7 +5,7 @@
 //! is seen outside of these namespaces. They need root, and a test that cannot make them fails: it never passes by
 //! skipping. They go when dropped.
 
-use crate::rng::Rng;
+use apus_testkit::rng::Rng;
 use std::process::{Command, id};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -3,8 +3,8 @@
 //! A test that needs it fails where none can be found: it never passes by skipping. It listens on 127.0.0.1 alone, and
 //! is killed when dropped.
 
-use crate::http;
-use crate::programs::{PATIENCE, POLL_EVERY, await_ready, find_program, free_ports};
+use apus_testkit::http;
+use apus_testkit::programs::{PATIENCE, POLL_EVERY, await_ready, find_program, free_ports};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::Write;

@@ -1,11 +1,10 @@
 //! [`NatsCluster`]: three real servers as one cluster, each of which can be killed and started again.
 
-use super::await_listening;
-use crate::http::get;
-use crate::programs::{PATIENCE, POLL_EVERY, find_program};
+use apus_testkit::http::get;
+use apus_testkit::nats::await_listening;
+use apus_testkit::programs::{PATIENCE, POLL_EVERY, find_program, free_ports};
 use serde_json::Value;
 use std::fs::File;
-use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Instant;
@@ -168,11 +167,4 @@ fn name_of(index: usize) -> String {
 
 fn name_index(name: &str) -> Option<usize> {
     (0..SERVERS).find(|index| name_of(*index) == name)
-}
-
-/// Ports that no program listens on right now.
-fn free_ports<const N: usize>() -> [u16; N] {
-    let bind = |()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    let listeners = [(); N].map(bind);
-    listeners.map(|listener| listener.local_addr().expect("it is bound").port())
 }
