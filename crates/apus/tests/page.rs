@@ -10,10 +10,10 @@ mod live;
 mod metrics;
 mod prometheus;
 
-use chromium::{Chromium, Screen};
 use crate::desk::{Desk, Running};
 use crate::lived::Lived;
 use apus_testkit::bitcoind::Bitcoind;
+use chromium::{Chromium, Screen};
 use std::net::TcpListener;
 use std::path::PathBuf;
 

@@ -9,9 +9,11 @@
 //! - [`run`]: runs of Apus and of Bitcoin Core on the same blocks, interleaved, with ratios.
 //! - [`peers`]: blocks from nodes on this machine: Apus, a bare reader and Bitcoin Core in turns.
 //!
-//! Nothing here prints; the program `apus-bench` does (`main.rs`). Nothing here is needed to validate blocks.
+//! Each is a command of the program `apus-bench`, which shows results through [`terminal`]; [`commands`] has what they have
+//! in common. Nothing here is needed to validate blocks.
 
 pub mod chainstate;
+pub mod commands;
 pub mod decorate;
 mod error;
 pub mod floor;
@@ -23,6 +25,7 @@ pub mod prevouts;
 mod process;
 pub mod run;
 mod table;
+pub mod terminal;
 
 pub use error::{BenchError, ErrorKind};
 pub use table::MeasuredSpread;

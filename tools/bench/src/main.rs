@@ -4,12 +4,10 @@
 //! output, and exit codes are those of `apus`. What is measured of Apus as a whole is another
 //! process, of the program `apus`.
 
-mod commands;
-mod terminal;
-
-use apus_bench::{BenchError, ErrorKind};
+use apus_bench::commands::{chain, run};
+use apus_bench::terminal::{self, INTERRUPTED};
+use apus_bench::{BenchError, ErrorKind, chainstate, decorate, floor, peers, prevouts};
 use clap::{Parser, Subcommand};
-use commands::{chain, chainstate, decorate, floor, peers, prevouts, run};
 use std::process::ExitCode;
 
 /// Measures Apus: a chain to do it with, the machine's floor, runs side by side.
@@ -43,9 +41,6 @@ enum BenchCommand {
     /// Measure Apus, beside Bitcoin Core if wanted, and print ratios
     Run(run::BenchRunArgs),
 }
-
-/// Interrupted: 128 and the number of SIGINT, as shells have it.
-const INTERRUPTED: u8 = 130;
 
 fn exit_code(kind: ErrorKind) -> u8 {
     match kind {

@@ -33,9 +33,8 @@ pub use chain::BenchChain;
 pub use chain::PageCache;
 pub use chart::chart;
 pub use record::{
-    BenchRecord, ChainRecord, OneRun, OutputCost, Ratio, RecordCounts, Scaling, SubjectMeasured,
-    VERSION,
+    BenchRecord, ChainRecord, OneRun, OutputCost, Ratio, Scaling, SubjectMeasured, VERSION,
 };
-pub use report::{ApusReport, ForestResult, PhaseTime, SetResult};
+pub use report::{ApusReport, ForestResult, PhaseTime, RecordCounts, SetResult};
 pub use session::{Attachments, SessionPlan, session};
 pub use tables::{markdown, tables};

@@ -7,7 +7,9 @@
 mod folder;
 mod format;
 mod lies;
+mod parts;
 mod table;
 
-pub use folder::{LevelDbFolder, Write, hide};
+pub use folder::{Write, hide};
 pub use lies::{AmongTables, InBatches, InEdits, InFiles, InRecords, InTable, Lie};
+pub use parts::LevelDbFolder;

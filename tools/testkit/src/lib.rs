@@ -2,7 +2,7 @@
 //!
 //! What is here decides what the tests of everything else mean, so it is written to be obvious
 //! rather than fast, shares no code with what it checks (only the storage seam that it stands in for), and is itself
-//! checked against a real node and its data. The benchmarks take random numbers and calls to a node from here, which know
+//! checked against a real node and its data. The benchmarks take random numbers, lines and calls to a node from here, which know
 //! neither blocks nor coins: the account of those here is held against the chains that the benchmarks make. Nothing here is
 //! part of the product.
 //!
@@ -20,7 +20,7 @@
 //! - [`leveldb`]: LevelDB folders that lie.
 //! - [`http`]: one request.
 //! - [`peer`]: a peer on a real socket that behaves as told.
-//! - [`far`]: a line to a server that is far away.
+//! - [`line`](mod@line): a line to a peer or a server, as good or bad as is wanted.
 //! - [`streams`]: recorded tests of Core's, block by block.
 //! - [`effort`]: how long random tests go on.
 //! - [`rpc`]: one call to a node.
@@ -33,9 +33,9 @@ pub mod blkfile;
 pub mod btcd;
 pub mod chain;
 pub mod effort;
-pub mod far;
 pub mod http;
 pub mod leveldb;
+pub mod line;
 pub mod nats;
 pub mod oracle;
 pub mod peer;

@@ -1,19 +1,13 @@
 //! [`NatsCluster`]: three real servers as one cluster, each of which can be killed and started again.
 
 use apus_testkit::http::get;
-use apus_testkit::nats::await_listening;
-use apus_testkit::programs::{PATIENCE, POLL_EVERY, find_program, free_ports};
+use apus_testkit::nats;
+use apus_testkit::programs::{Server, find_program, on_free_ports, wait_until};
 use serde_json::Value;
-use std::fs::File;
-use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::Instant;
+use std::process::Command;
 use tempfile::TempDir;
 
 const SERVERS: usize = 3;
-
-/// Another program may take a port between our choosing it and a server's binding it.
-const PORT_TRIES: usize = 5;
 
 /// Running servers. Dropping it kills them.
 #[derive(Debug)]
@@ -25,7 +19,7 @@ pub struct NatsCluster {
 #[derive(Debug)]
 struct ClusterNode {
     /// None while it is killed.
-    process: Option<Child>,
+    process: Option<Server>,
     client: u16,
     route: u16,
     monitor: u16,
@@ -37,10 +31,8 @@ impl NatsCluster {
     /// # Panics
     /// When there is no nats-server, or they do not start.
     pub fn start() -> Self {
-        let mut said = String::new();
-        for _ in 0..PORT_TRIES {
+        on_free_ports("a cluster of nats-server", |ports: [u16; 3 * SERVERS]| {
             let folder = tempfile::Builder::new().prefix("nats").tempdir().unwrap();
-            let ports = free_ports::<{ 3 * SERVERS }>();
             let servers = ports.chunks_exact(3).map(|ports| ClusterNode {
                 process: None,
                 client: ports[0],
@@ -48,16 +40,10 @@ impl NatsCluster {
                 monitor: ports[2],
             });
             let mut cluster = Self { servers: servers.collect(), folder };
-            let started = (0..SERVERS).map(|index| cluster.launch(index));
-            match started.collect::<Result<Vec<()>, String>>() {
-                Ok(_) => {
-                    cluster.await_leader();
-                    return cluster;
-                }
-                Err(message) => said = message,
-            }
-        }
-        panic!("nats-server does not start as one of {SERVERS}: {said}")
+            (0..SERVERS).try_for_each(|index| cluster.launch(index))?;
+            cluster.await_leader();
+            Ok(cluster)
+        })
     }
 
     /// Where they are reached, with commas between.
@@ -90,11 +76,7 @@ impl NatsCluster {
 
     /// Ends one as a power cut would, but for what the system still writes.
     pub fn kill(&mut self, index: usize) {
-        if let Some(mut process) = self.servers[index].process.take() {
-            // An error means that it has ended already.
-            let _ = process.kill();
-            let _ = process.wait();
-        }
+        self.servers[index].process = None;
     }
 
     /// Starts it again, with the streams that it had.
@@ -106,17 +88,13 @@ impl NatsCluster {
     }
 
     fn await_leader(&self) {
-        let deadline = Instant::now() + PATIENCE;
         let leader = |about: &Value| {
             let meta = &about["meta_cluster"];
             meta["leader"].as_str().is_some_and(|it| !it.is_empty())
                 && meta["cluster_size"].as_u64() == Some(SERVERS as u64)
         };
         let knows = |index| self.asked(index, "/jsz").is_some_and(|about| leader(&about));
-        while !(0..SERVERS).all(knows) {
-            assert!(Instant::now() < deadline, "the servers have no leader within {PATIENCE:?}");
-            sleep(POLL_EVERY);
-        }
+        wait_until("the servers have a leader", || (0..SERVERS).all(knows));
     }
 
     fn asked(&self, index: usize, path: &str) -> Option<Value> {
@@ -132,7 +110,8 @@ impl NatsCluster {
         let routes = self.servers.iter().map(|other| format!("nats://127.0.0.1:{}", other.route));
         let routes = routes.collect::<Vec<_>>().join(",");
         let server = &mut self.servers[index];
-        let mut process = Command::new(find_program("nats-server"))
+        let mut command = Command::new(find_program("nats-server"));
+        command
             .args(["--jetstream", "--addr", "127.0.0.1", "--server_name", &name])
             .args([
                 "--port",
@@ -143,21 +122,9 @@ impl NatsCluster {
             .args(["--cluster_name", "three", "--routes", &routes])
             .args(["--cluster", &format!("nats://127.0.0.1:{}", server.route)])
             .arg("--store_dir")
-            .arg(self.folder.path().join(name))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(File::create(&said).map_err(|error| error.to_string())?)
-            .spawn()
-            .map_err(|error| format!("nats-server cannot be run: {error}"))?;
-        await_listening(&mut process, &said, Some(server.client))?;
-        server.process = Some(process);
+            .arg(self.folder.path().join(name));
+        server.process = Some(nats::start(&mut command, &said, Some(server.client))?);
         Ok(())
-    }
-}
-
-impl Drop for NatsCluster {
-    fn drop(&mut self) {
-        (0..SERVERS).for_each(|index| self.kill(index));
     }
 }
 

@@ -4,12 +4,12 @@
 //! is killed when dropped.
 
 use apus_testkit::http;
-use apus_testkit::programs::{PATIENCE, POLL_EVERY, await_ready, find_program, free_ports};
+use apus_testkit::programs::{PATIENCE, POLL_EVERY, Server, find_program, free_ports};
 use serde_json::Value;
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write;
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Instant;
 use tempfile::TempDir;
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 /// A running Prometheus. Dropping it kills it.
 #[derive(Debug)]
 pub struct Prometheus {
-    process: Child,
+    _process: Server,
     port: u16,
     _folder: TempDir,
 }
@@ -38,19 +38,15 @@ impl Prometheus {
         );
         let (file, said) = (folder.path().join("prometheus.yml"), folder.path().join("said"));
         fs::write(&file, config).unwrap();
-        let [port, _] = free_ports();
-        let mut process = Command::new(find_program("prometheus"))
+        let [port] = free_ports();
+        let mut command = Command::new(find_program("prometheus"));
+        command
             .arg(format!("--config.file={}", file.display()))
             .arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()))
-            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(File::create(&said).unwrap())
-            .spawn()
-            .unwrap();
+            .arg(format!("--web.listen-address=127.0.0.1:{port}"));
         let listens = |_: &str| TcpStream::connect(("127.0.0.1", port)).is_ok();
-        await_ready(&mut process, &said, listens).unwrap_or_else(|message| panic!("{message}"));
-        Self { process, port, _folder: folder }
+        let process = Server::start(&mut command, &said, listens).unwrap();
+        Self { _process: process, port, _folder: folder }
     }
 
     /// What an expression comes to, once it comes to something: the samples, each with its labels.
@@ -71,14 +67,6 @@ impl Prometheus {
             assert!(Instant::now() < deadline, "{expression} comes to nothing: {body}");
             sleep(POLL_EVERY);
         }
-    }
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        // An error means that it has ended already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 

@@ -84,17 +84,22 @@ impl BenchChain {
 
     /// The block files, by name.
     pub fn files(&self) -> Result<Vec<PathBuf>, BenchError> {
-        let mut files = Vec::new();
-        for entry in fs::read_dir(&self.blocksdir).at(&self.blocksdir)? {
-            let path = entry.at(&self.blocksdir)?.path();
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            if name.starts_with("blk") && name.ends_with(".dat") {
-                files.push(path);
-            }
-        }
-        files.sort_unstable();
-        Ok(files)
+        block_files(&self.blocksdir)
     }
+}
+
+/// The block files in a folder, by name.
+pub(super) fn block_files(folder: &Path) -> Result<Vec<PathBuf>, BenchError> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).at(folder)? {
+        let path = entry.at(folder)?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.starts_with("blk") && name.ends_with(".dat") {
+            files.push(path);
+        }
+    }
+    files.sort_unstable();
+    Ok(files)
 }
 
 /// Reads a file of JSON.

@@ -2,7 +2,8 @@
 
 use super::chain::PageCache;
 use super::matrix::{ROOTS, ScriptValidation, Subject};
-use super::record::{self, BenchRecord, ChainRecord, OneRun, RecordCounts, VERSION};
+use super::record::{self, BenchRecord, ChainRecord, OneRun, VERSION};
+use super::report::RecordCounts;
 use super::report::{ForestResult, PhaseTime, SetResult};
 use crate::floor::{ChainFloor, ChainWork, KernelRates, MachineLimits, WorkRate};
 use crate::machine::BenchMachine;
