@@ -186,7 +186,6 @@ pub fn command(args: &ChainstateArgs) -> Result<(), BenchError> {
     };
     let plan = ChainstatePlan {
         place: ChainstateFolder::new(&scratch.folder),
-        coins: args.coins,
         rounds: args.rounds,
     };
     let mut tell = |line: String| terminal::aside(line);
@@ -254,8 +253,6 @@ const LIMIT: Duration = Duration::from_secs(3600);
 /// What to measure.
 struct ChainstatePlan {
     place: ChainstateFolder,
-    /// Coins of the set.
-    coins: u64,
     rounds: u32,
 }
 
@@ -385,7 +382,7 @@ mod tests {
     ) -> Result<ChainstateRecord, BenchError> {
         let folder = tempfile::tempdir().unwrap();
         let (plan, interrupt) = (
-            ChainstatePlan { place: ChainstateFolder::new(folder.path()), coins, rounds: 2 },
+            ChainstatePlan { place: ChainstateFolder::new(folder.path()), rounds: 2 },
             AtomicBool::new(false),
         );
         let failed = RefCell::new(None);

@@ -70,7 +70,7 @@ pub(crate) fn run_on(
     };
     let own_peak = rss_peak_bytes().unwrap_or(0);
     let start = Instant::now();
-    let (mut child, said) = lend(processors, || spawn(command)).map_err(failed)?;
+    let (mut child, said) = spawn(processors, command).map_err(failed)?;
     let mut end = None;
     while !child.has_ended().map_err(failed)? {
         if interrupt.load(Ordering::Relaxed) {
@@ -130,7 +130,7 @@ pub(crate) fn start<T>(
     let failed = |error: io::Error| {
         BenchError::new(ErrorKind::Io, format_args!("{program} cannot be run: {error}"))
     };
-    let (mut child, said) = spawn(command).map_err(failed)?;
+    let (mut child, said) = spawn(None, command).map_err(failed)?;
     let begun = Instant::now();
     loop {
         go_on(interrupt)?;
@@ -148,9 +148,12 @@ pub(crate) fn start<T>(
 }
 
 /// A program that says nothing but on standard error, and the end of that.
-fn spawn(command: &mut Command) -> io::Result<(RunningProgram, Receiver<String>)> {
+fn spawn(
+    processors: Option<Range<usize>>,
+    command: &mut Command,
+) -> io::Result<(RunningProgram, Receiver<String>)> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = RunningProgram(command.spawn()?);
+    let mut child = lend(processors, || command.spawn().map(RunningProgram))?;
     let pipe = child.0.stderr.take().ok_or_else(|| io::Error::other("it has no pipe"))?;
     Ok((child, hear(pipe)?))
 }

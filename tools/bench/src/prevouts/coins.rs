@@ -86,6 +86,7 @@ impl StoredCoins {
     }
 
     /// Takes a store that is open, which errors call `place`, and fills it up to `count` coins if it has fewer.
+    #[cfg(any(test, feature = "remote-coins"))]
     pub(super) fn within(
         store: Arc<dyn CoinsStore>,
         place: &str,
