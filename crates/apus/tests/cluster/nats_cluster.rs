@@ -11,7 +11,7 @@ const SERVERS: usize = 3;
 
 /// Running servers. Dropping it kills them.
 #[derive(Debug)]
-pub struct NatsCluster {
+pub(crate) struct NatsCluster {
     servers: Vec<ClusterNode>,
     folder: TempDir,
 }
@@ -30,7 +30,7 @@ impl NatsCluster {
     ///
     /// # Panics
     /// When there is no nats-server, or they do not start.
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         on_free_ports("a cluster of nats-server", |ports: [u16; 3 * SERVERS]| {
             let folder = tempfile::Builder::new().prefix("nats").tempdir().unwrap();
             let servers = ports.chunks_exact(3).map(|ports| ClusterNode {
@@ -47,13 +47,13 @@ impl NatsCluster {
     }
 
     /// Where they are reached, with commas between.
-    pub fn urls(&self) -> String {
+    pub(crate) fn urls(&self) -> String {
         let url = |server: &ClusterNode| format!("nats://127.0.0.1:{}", server.client);
         self.servers.iter().map(url).collect::<Vec<_>>().join(",")
     }
 
     /// The server that leads a stream whose name begins so; none where there is none now.
-    pub fn leader_of(&self, stream: &str) -> Option<usize> {
+    pub(crate) fn leader_of(&self, stream: &str) -> Option<usize> {
         let is_up = |index: &usize| self.servers[*index].process.is_some();
         (0..SERVERS).find_map(|index| {
             // Each knows of the streams that it has itself.
@@ -66,7 +66,7 @@ impl NatsCluster {
     }
 
     /// On how many servers that stream is.
-    pub fn replicas_of(&self, stream: &str) -> usize {
+    pub(crate) fn replicas_of(&self, stream: &str) -> usize {
         let has = |index: &usize| {
             let about = self.asked(*index, "/jsz?accounts=true&streams=true");
             about.is_some_and(|about| about.to_string().contains(&format!("\"name\":\"{stream}")))
@@ -75,7 +75,7 @@ impl NatsCluster {
     }
 
     /// Ends one as a power cut would, but for what the system still writes.
-    pub fn kill(&mut self, index: usize) {
+    pub(crate) fn kill(&mut self, index: usize) {
         self.servers[index].process = None;
     }
 
@@ -83,7 +83,7 @@ impl NatsCluster {
     ///
     /// # Panics
     /// When it does not start.
-    pub fn start_again(&mut self, index: usize) {
+    pub(crate) fn start_again(&mut self, index: usize) {
         self.launch(index).unwrap();
     }
 

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 /// A running server. Dropping it kills it.
 #[derive(Debug)]
-pub struct S3Server {
+pub(crate) struct S3Server {
     process: Server,
     /// What runs it, and where it is reached.
     by: Vec<String>,
@@ -23,16 +23,16 @@ pub struct S3Server {
 
 impl S3Server {
     /// The bucket that is there.
-    pub const BUCKET: &str = "objects";
+    pub(crate) const BUCKET: &str = "objects";
 
     /// The keys that it takes.
-    pub const KEYS: [&str; 2] = ["apus-test-access", "apus-test-secret-0123456789"];
+    pub(crate) const KEYS: [&str; 2] = ["apus-test-access", "apus-test-secret-0123456789"];
 
     /// Starts a server with an empty bucket.
     ///
     /// # Panics
     /// When there is no versitygw, or it does not start.
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         on_free_ports("versitygw", |[port]| {
             let (folder, address) = (empty(), "127.0.0.1".to_owned());
             let process = launch(&[], &folder, &address, port)?;
@@ -44,14 +44,14 @@ impl S3Server {
     ///
     /// # Panics
     /// When there is no versitygw, or it does not start.
-    pub fn start_by(by: &[String], address: &str) -> Self {
+    pub(crate) fn start_by(by: &[String], address: &str) -> Self {
         let (folder, by, address, port) = (empty(), by.to_vec(), address.to_owned(), 7070);
         let process = launch(&by, &folder, &address, port).unwrap();
         Self { process, by, address, port, folder }
     }
 
     /// What a client has in its environment.
-    pub fn environment(&self) -> Vec<(String, String)> {
+    pub(crate) fn environment(&self) -> Vec<(String, String)> {
         let [access, secret] = Self::KEYS;
         let endpoint = format!("http://{}:{}", self.address, self.port);
         let named = [
@@ -64,17 +64,17 @@ impl S3Server {
     }
 
     /// The folder in which its bucket's objects lie.
-    pub fn bucket(&self) -> PathBuf {
+    pub(crate) fn bucket(&self) -> PathBuf {
         self.folder.path().join("buckets").join(Self::BUCKET)
     }
 
     /// All that it said.
-    pub fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         fs::read_to_string(self.folder.path().join("said")).unwrap_or_default()
     }
 
     /// Ends it as a power cut would, but for what the system still writes.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.process.kill();
     }
 
@@ -82,7 +82,7 @@ impl S3Server {
     ///
     /// # Panics
     /// When it does not start.
-    pub fn start_again(&mut self) {
+    pub(crate) fn start_again(&mut self) {
         self.process = launch(&self.by, &self.folder, &self.address, self.port).unwrap();
     }
 }

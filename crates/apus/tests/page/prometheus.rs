@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 /// A running Prometheus. Dropping it kills it.
 #[derive(Debug)]
-pub struct Prometheus {
+pub(crate) struct Prometheus {
     _process: Server,
     port: u16,
     _folder: TempDir,
@@ -27,7 +27,7 @@ impl Prometheus {
     ///
     /// # Panics
     /// When there is no prometheus, or it does not start.
-    pub fn scraping(target: u16, token: Option<&str>) -> Self {
+    pub(crate) fn scraping(target: u16, token: Option<&str>) -> Self {
         let folder = tempfile::Builder::new().prefix("prometheus").tempdir().unwrap();
         let authorization = token
             .map(|token| format!("    authorization:\n      credentials: {token}\n"))
@@ -53,7 +53,7 @@ impl Prometheus {
     ///
     /// # Panics
     /// When it comes to nothing for long.
-    pub fn samples(&self, expression: &str) -> Vec<(Value, f64)> {
+    pub(crate) fn samples(&self, expression: &str) -> Vec<(Value, f64)> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let query: String = expression.bytes().map(|byte| format!("%{byte:02x}")).collect();
@@ -74,7 +74,7 @@ impl Prometheus {
 ///
 /// # Panics
 /// When there is no promtool beside prometheus.
-pub fn complaints(metrics: &str) -> String {
+pub(crate) fn complaints(metrics: &str) -> String {
     let promtool = find_program("prometheus").with_file_name("promtool");
     let mut process = Command::new(promtool)
         .args(["check", "metrics"])
