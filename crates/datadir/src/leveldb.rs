@@ -23,7 +23,7 @@ mod filter;
 mod log;
 mod manifest;
 #[cfg(test)]
-pub(crate) mod oracle_tests;
+mod oracle_tests;
 mod table;
 mod table_writer;
 #[cfg(test)]

@@ -9,11 +9,11 @@
 //!
 //! What is read back is compared with what was made up: without that there are no numbers.
 
+use crate::chain::read_json;
 use crate::commands::{ScratchFolder, own_program, show};
 use crate::error::{AtPath, BenchError};
 use crate::machine::BenchMachine;
 use crate::process;
-use crate::run::chain::read_json;
 use crate::table::{MeasuredSpread, TextTable, bytes, grouped};
 use crate::terminal::{self, watch_signals};
 use clap::Args;
@@ -184,10 +184,8 @@ pub fn command(args: &ChainstateArgs) -> Result<(), BenchError> {
         command.args(["--part", part.name(), "--dir"]).arg(&scratch.folder);
         command
     };
-    let plan = ChainstatePlan {
-        place: ChainstateFolder::new(&scratch.folder),
-        rounds: args.rounds,
-    };
+    let plan =
+        ChainstatePlan { place: ChainstateFolder::new(&scratch.folder), rounds: args.rounds };
     let mut tell = |line: String| terminal::aside(line);
     let found = measure(&plan, machine, &command, &interrupt, &mut tell)?;
     show(args.json.as_deref(), &found, &table(&found))

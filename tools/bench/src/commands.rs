@@ -1,4 +1,4 @@
-//! What the commands have in common; and two of them, which start from other modules.
+//! What the commands have in common.
 
 use crate::error::{AtPath, BenchError};
 use crate::table::TextTable;
@@ -11,9 +11,6 @@ use std::process::{Command, Stdio};
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{env, fs};
-
-pub mod chain;
-pub mod run;
 
 // ---- what the commands have in common ----
 

@@ -29,12 +29,11 @@ pub use bill::{KernelRates, MachineLimits, WorkRate};
 pub use bill::{items, limits, sums};
 pub use work::{ChainWork, Compressions, CountedWork, count};
 
+use crate::chain::{BenchChain, read_json};
 use crate::commands::{ScratchFolder, cores, now, own_program, write_json};
 use crate::error::{AtPath, BenchError};
 use crate::machine::BenchMachine;
 use crate::process;
-use crate::run::BenchChain;
-use crate::run::chain::read_json;
 use crate::terminal::{self, watch_signals};
 use apus_chain::{BlockHash, Network, Params};
 use clap::Args;

@@ -9,11 +9,11 @@
 //! - [`run`]: runs of Apus and of Bitcoin Core on the same blocks, interleaved, with ratios.
 //! - [`peers`]: blocks from nodes on this machine: Apus, a bare reader and Bitcoin Core in turns.
 //!
-//! Each is a command of the program `apus-bench`, which shows results through [`terminal`]; [`commands`] has what they have
-//! in common. Nothing here is needed to validate blocks.
+//! Each is a command of the program `apus-bench`, which shows results through [`terminal`]. Nothing here is needed to validate blocks.
 
+mod chain;
 pub mod chainstate;
-pub mod commands;
+mod commands;
 pub mod decorate;
 mod error;
 pub mod floor;

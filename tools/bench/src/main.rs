@@ -4,7 +4,8 @@
 //! output, and exit codes are those of `apus`. What is measured of Apus as a whole is another
 //! process, of the program `apus`.
 
-use apus_bench::commands::{chain, run};
+use apus_bench::maker::command as chain;
+use apus_bench::run::command as run;
 use apus_bench::terminal::{self, INTERRUPTED};
 use apus_bench::{BenchError, ErrorKind, chainstate, decorate, floor, peers, prevouts};
 use clap::{Parser, Subcommand};

@@ -8,10 +8,11 @@
 //! The sets are compared: with the node's own, and with what the chain's maker said. A difference
 //! ends it without numbers.
 
+use crate::chain::BenchChain;
 use crate::commands::{Against, ApusProgram, ScratchFolder, own_program, show, write_json};
 use crate::error::BenchError;
 use crate::machine::BenchMachine;
-use crate::run::{BenchChain, OneRun, SetResult, node};
+use crate::run::{OneRun, SetResult, node};
 use crate::table::{MeasuredSpread, TextTable, bytes, grouped};
 use crate::terminal::{self, watch_signals};
 use apus_chain::Network;

@@ -17,7 +17,7 @@
 //! - [`nats`]: a queue.
 //! - [`redis`]: three Redis servers as one cluster, and one alone.
 //! - [`postgres`]: a PostgreSQL server.
-//! - [`leveldb`]: LevelDB folders that lie.
+//! - [`leveldb`]: LevelDB folders that lie, and LevelDB itself.
 //! - [`http`]: one request.
 //! - [`peer`]: a peer on a real socket that behaves as told.
 //! - [`line`](mod@line): a line to a peer or a server, as good or bad as is wanted.

@@ -1,9 +1,8 @@
 //! Folders that LevelDB made by itself, and sound ones of every shape: read in both ways as LevelDB reads them.
 
 use super::*;
-use crate::leveldb::oracle_tests::Oracle;
 use apus_testkit::effort::rounds;
-use apus_testkit::leveldb::{LevelDbFolder, Write};
+use apus_testkit::leveldb::{LevelDbFolder, Oracle, Write};
 use apus_testkit::rng::Rng;
 use std::collections::BTreeMap;
 

@@ -2,10 +2,10 @@
 
 use super::reader::BlocksReceived;
 use super::{BlockGetter, PeersArgs, PeersMeasured, PeersRecord, VERSION};
+use crate::chain::{BenchChain, read_json};
 use crate::error::{AtPath, BenchError};
 use crate::machine::BenchMachine;
 use crate::process;
-use crate::run::chain::{BenchChain, read_json};
 use crate::run::matrix::CHAINSTATE;
 use crate::run::node::{BenchNodeFolder, ServedNode};
 use crate::run::own::ApusRunner;

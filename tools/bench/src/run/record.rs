@@ -4,9 +4,9 @@
 //! What can be derived is in it too, so that a reader need not know how. No path of the machine is:
 //! commands name files by where they are in the chain's folder.
 
-use super::chain::PageCache;
 use super::matrix::Subject;
 use super::report::{PhaseTime, RecordCounts, SetResult};
+use crate::chain::PageCache;
 use crate::floor::{ChainFloor, MachineLimits};
 use crate::machine::BenchMachine;
 use crate::manifest::ChainManifest;

@@ -2,8 +2,8 @@
 //!
 //! `docs/formats/report.md` promises these fields. Others are passed over.
 
-use super::chain::{BenchChain, read_json};
 use super::matrix::{ScriptValidation, Subject, VERIFY, judged_by};
+use crate::chain::{BenchChain, read_json};
 use crate::error::BenchError;
 use crate::manifest::ChainManifest;
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,6 @@
 //! [`session()`]: a whole benchmark, from making ready to the record; [`ChainCourse`]: one chain with all that is run on it,
 //! and what came out so far.
 
-use super::chain::{self, BenchChain, PageCache, read_json};
 use super::matrix::Subject;
 use super::node::BenchNodeFolder;
 use super::own::ApusRunner;
@@ -9,6 +8,7 @@ use super::record::{self, BenchRecord, ChainRecord, OneRun, VERSION, with_one_th
 use super::report::{AgreedResult, ApusReport};
 use super::subject;
 use super::tables;
+use crate::chain::{self, BenchChain, PageCache, read_json};
 use crate::error::{AtPath, BenchError, go_on};
 use crate::floor::Floor;
 use crate::machine::BenchMachine;

@@ -1,6 +1,6 @@
 //! [`Subject`]: something that is run again and again, and what it is called.
 
-use super::chain::BenchChain;
+use crate::chain::BenchChain;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;

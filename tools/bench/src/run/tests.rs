@@ -1,10 +1,10 @@
 //! Made-up values that several tests use.
 
-use super::chain::PageCache;
 use super::matrix::{ROOTS, ScriptValidation, Subject};
 use super::record::{self, BenchRecord, ChainRecord, OneRun, VERSION};
 use super::report::RecordCounts;
 use super::report::{ForestResult, PhaseTime, SetResult};
+use crate::chain::PageCache;
 use crate::floor::{ChainFloor, ChainWork, KernelRates, MachineLimits, WorkRate};
 use crate::machine::BenchMachine;
 use crate::manifest::{self, ChainManifest};

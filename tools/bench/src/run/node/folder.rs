@@ -7,10 +7,10 @@
 
 use super::NodeRpc;
 use super::log::NodeLog;
+use crate::chain::{BenchChain, block_files, read_json};
 use crate::error::{AtPath, BenchError};
 use crate::manifest::ChainManifest;
 use crate::process::{self, Usage};
-use crate::run::chain::{BenchChain, block_files, read_json};
 use crate::run::matrix::ScriptValidation;
 use crate::run::report::SetResult;
 use apus_chain::BlockHash;

@@ -4,9 +4,9 @@
 //! links, so that many nodes take the room and the page cache of one.
 
 use super::folder::{BenchNodeFolder, CHAIN_DIR, PATIENCE, QUIET, comparable, free_port, version};
+use crate::chain::BenchChain;
 use crate::error::{AtPath, BenchError, ErrorKind};
 use crate::process::{self, RunningProgram, Usage};
-use crate::run::chain::BenchChain;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};

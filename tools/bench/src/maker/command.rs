@@ -1,10 +1,10 @@
 //! `apus-bench chain`: makes chains to measure with, and says what they are.
 
-use super::cores;
+use crate::commands::cores;
 use crate::error::BenchError;
 use crate::maker::{self, ChainProfile, MadeChain, MakeOptions, MakeProgress};
 use crate::manifest::{ChainManifest, FILE_NAME};
-use crate::run::{bytes, grouped};
+use crate::table::{bytes, grouped};
 use crate::terminal::{self, watch_signals};
 use clap::{Args, Subcommand};
 use std::fmt::Write as _;

@@ -1,6 +1,6 @@
 //! `apus-bench run`: Apus and Bitcoin Core on the same blocks, side by side.
 
-use super::{Against, ApusProgram, ScratchFolder, cores, now, own_program, write_json};
+use crate::commands::{Against, ApusProgram, ScratchFolder, cores, now, own_program, write_json};
 use crate::error::BenchError;
 use crate::maker::{self, MakeOptions};
 use crate::run::matrix::{
