@@ -10,7 +10,7 @@ use crate::machine::BenchMachine;
 use crate::manifest::{self, ChainManifest};
 
 /// A chain on which a node can be timed.
-pub(super) fn manifest() -> ChainManifest {
+pub(crate) fn manifest() -> ChainManifest {
     ChainManifest {
         version: manifest::VERSION,
         profile: "mainnet-like".to_owned(),
