@@ -14,7 +14,10 @@ mod kept;
 mod leader;
 mod lines;
 mod lost;
+mod nats_cluster;
+mod netns;
 mod nodes;
+mod outsider;
 mod outsiders;
 mod proven;
 mod read_once;
@@ -23,4 +26,5 @@ mod roots;
 #[cfg(feature = "s3")]
 mod s3;
 mod same_set;
+mod versitygw;
 mod world;

@@ -3,15 +3,17 @@
 //! With APUS_PICTURES in the environment, the folder that it names gets pictures of the page, for a person to look at.
 
 mod access;
+mod chromium;
 mod ended;
 mod failed;
 mod live;
 mod metrics;
+mod prometheus;
 
 use crate::desk::{Desk, Running};
 use crate::lived::Lived;
 use apus_testkit::bitcoind::Bitcoind;
-use apus_testkit::chromium::{Chromium, Screen};
+use chromium::{Chromium, Screen};
 use std::net::TcpListener;
 use std::path::PathBuf;
 

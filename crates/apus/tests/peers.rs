@@ -6,6 +6,7 @@ mod follow;
 mod lines;
 pub(crate) mod nodes;
 mod proofs;
+mod relay;
 mod serve;
 
 use apus_testkit::bitcoind::Bitcoind;

@@ -22,7 +22,7 @@
 use apus_bench::manifest::ChainManifest;
 use apus_bench::run::BenchMachine;
 use apus_bench::{MeasuredSpread, TextTable};
-use apus_testkit::far::Far;
+use apus_testkit::line::LineRelay;
 use apus_testkit::postgres::PostgresServer;
 use apus_testkit::redis::{RedisCluster, RedisFar};
 use serde_json::{Value, json};
@@ -63,7 +63,7 @@ impl fmt::Display for Place {
 enum Servers {
     None,
     Redis { url: String, _far: Option<RedisFar>, _cluster: RedisCluster },
-    Postgres { url: String, _far: Option<Far>, _server: PostgresServer },
+    Postgres { url: String, _far: Option<LineRelay>, _server: PostgresServer },
 }
 
 impl Servers {
@@ -79,8 +79,8 @@ impl Servers {
             }
             Place::Postgres(line) => {
                 let server = PostgresServer::start();
-                let far = line.map(|us| Far::to(server.port(), delay(us)));
-                let port = far.as_ref().map_or(server.port(), Far::port);
+                let far = line.map(|us| LineRelay::far(server.port(), delay(us)));
+                let port = far.as_ref().map_or(server.port(), |far| far.address().port());
                 Self::Postgres { url: server.url_at(port, "run"), _far: far, _server: server }
             }
         }

@@ -9,12 +9,14 @@
 //!
 //! What is read back is compared with what was made up: without that there are no numbers.
 
+use crate::chain::read_json;
+use crate::commands::{ScratchFolder, own_program, show};
 use crate::error::{AtPath, BenchError};
 use crate::machine::BenchMachine;
 use crate::process;
-use crate::run::chain::read_json;
 use crate::table::{MeasuredSpread, TextTable, bytes, grouped};
-use part::PartOutcome;
+use crate::terminal::{self, watch_signals};
+use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,7 +26,8 @@ use std::{fs, io};
 
 mod part;
 
-pub use part::{ChainstatePart, part};
+pub use part::ChainstatePart;
+use part::{PartOutcome, part};
 
 /// Version of the JSON form. New fields do not change it; another meaning of one does.
 pub const VERSION: u32 = 1;
@@ -65,13 +68,13 @@ pub struct MeasuredPart {
 
 /// The folder in which everything is made.
 #[derive(Debug, Clone)]
-pub struct ChainstateFolder {
+struct ChainstateFolder {
     folder: PathBuf,
 }
 
 impl ChainstateFolder {
     /// Uses `folder`, which exists. What is in it under the names used here is replaced.
-    pub fn new(folder: impl Into<PathBuf>) -> Self {
+    fn new(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into() }
     }
 
@@ -93,16 +96,6 @@ impl ChainstateFolder {
         self.folder.join("part.json")
     }
 
-    fn tell(&self, done: &part::PartOutcome) -> Result<(), BenchError> {
-        let path = self.told();
-        let text = serde_json::to_vec(done).map_err(|error| BenchError::file(&path, error))?;
-        fs::write(&path, text).at(&path)
-    }
-
-    fn read_told(&self) -> Result<part::PartOutcome, BenchError> {
-        read_json(&self.told())
-    }
-
     /// Makes room for what `part` writes.
     fn prepare(&self, part: ChainstatePart) -> Result<(), BenchError> {
         let folder = match part {
@@ -115,27 +108,87 @@ impl ChainstateFolder {
 
     /// Removes everything that was made.
     fn clear(&self) -> Result<(), BenchError> {
-        let files = [self.set(), self.told()];
-        let folders = [self.chainstate(), self.copy()];
-        let gone = |result: io::Result<()>| match result {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other,
-        };
-        files
+        [self.set(), self.told(), self.chainstate(), self.copy()]
             .iter()
-            .map(|file| gone(fs::remove_file(file)))
-            .chain(folders.iter().map(|folder| remove(folder)))
-            .collect::<io::Result<()>>()
+            .try_for_each(|path| remove(path))
             .at(&self.folder)
     }
 }
 
-/// Removes a folder if it is there.
-fn remove(folder: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(folder) {
+/// Removes a file or a folder if it is there.
+fn remove(path: &Path) -> io::Result<()> {
+    let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     }
+}
+
+// ---- the command ----
+
+const CHAINSTATE_EXAMPLES: &str = "\
+Examples:
+  Ten million made-up coins, on the disk of the folder for temporary files:
+    apus-bench chainstate
+
+  On another disk, for other programs:
+    apus-bench chainstate --coins 50000000 --dir /mnt/disk/scratch \\
+         --json chainstate.json
+
+  Without a disk, to see the processor's part alone:
+    apus-bench chainstate --dir /dev/shm/scratch
+
+Three times the chainstate's bytes must fit there: some 70 bytes a coin.";
+
+/// Measure writing a chainstate, beside copying its bytes
+#[derive(Debug, Args)]
+#[command(after_help = CHAINSTATE_EXAMPLES)]
+pub struct ChainstateArgs {
+    /// Coins of the set
+    #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    coins: u64,
+
+    /// Folder to work in, on the disk to measure; what is made there is removed at the end
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+
+    /// Rounds: how often each is measured
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+
+    /// Write everything as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Do one part in the folder: what this command starts itself for
+    #[arg(long, value_name = "PART", hide = true, requires = "dir", value_enum)]
+    part: Option<ChainstatePart>,
+}
+
+/// Measures, writes and shows what it found; or does one part.
+///
+/// # Errors
+/// Where the disk fails, another set is read back than was written, or it is interrupted.
+pub fn command(args: &ChainstateArgs) -> Result<(), BenchError> {
+    // Asked before anything here makes a load of its own.
+    let machine = BenchMachine::here();
+    let interrupt = watch_signals()?;
+    if let (Some(part), Some(folder)) = (args.part, &args.dir) {
+        return self::part(&ChainstateFolder::new(folder), part, args.coins, &interrupt);
+    }
+    let program = own_program()?;
+    let scratch = ScratchFolder::open(args.dir.as_deref(), "apus-bench-chainstate")?;
+    let command = |part: ChainstatePart| {
+        let mut command = Command::new(&program);
+        command.args(["chainstate", "--coins", &args.coins.to_string()]);
+        command.args(["--part", part.name(), "--dir"]).arg(&scratch.folder);
+        command
+    };
+    let plan =
+        ChainstatePlan { place: ChainstateFolder::new(&scratch.folder), rounds: args.rounds };
+    let mut tell = |line: String| terminal::aside(line);
+    let found = measure(&plan, machine, &command, &interrupt, &mut tell)?;
+    show(args.json.as_deref(), &found, &table(&found))
 }
 
 // ---- tables ----
@@ -196,14 +249,9 @@ fn row(found: &ChainstateRecord, it: &MeasuredPart) -> Vec<String> {
 const LIMIT: Duration = Duration::from_secs(3600);
 
 /// What to measure.
-#[derive(Debug, Clone)]
-pub struct ChainstatePlan {
-    /// Where.
-    pub place: ChainstateFolder,
-    /// Coins of the set.
-    pub coins: u64,
-    /// How often.
-    pub rounds: u32,
+struct ChainstatePlan {
+    place: ChainstateFolder,
+    rounds: u32,
 }
 
 /// One part's rounds.
@@ -216,7 +264,7 @@ struct Rounds {
 
 /// Measures, and removes everything that was made for it. `command` gives the command that does a
 /// part by [`part()`].
-pub fn measure(
+fn measure(
     plan: &ChainstatePlan,
     machine: BenchMachine,
     command: &dyn Fn(ChainstatePart) -> Command,
@@ -240,7 +288,7 @@ fn all(
         plan.place.prepare(part)?;
         let mut command = command(part);
         let usage = process::run(&mut command, LIMIT, interrupt)?;
-        Ok((usage, plan.place.read_told()?))
+        Ok((usage, read_json(&plan.place.told())?))
     };
     each("a set of coins is made up".to_owned());
     let (_, made) = run(ChainstatePart::Make)?;
@@ -332,7 +380,7 @@ mod tests {
     ) -> Result<ChainstateRecord, BenchError> {
         let folder = tempfile::tempdir().unwrap();
         let (plan, interrupt) = (
-            ChainstatePlan { place: ChainstateFolder::new(folder.path()), coins, rounds: 2 },
+            ChainstatePlan { place: ChainstateFolder::new(folder.path()), rounds: 2 },
             AtomicBool::new(false),
         );
         let failed = RefCell::new(None);

@@ -1,6 +1,8 @@
-//! The commands: what each takes, and how what it measures is told.
+//! What the commands have in common.
 
-use apus_bench::BenchError;
+use crate::error::{AtPath, BenchError};
+use crate::table::TextTable;
+use crate::terminal;
 use apus_storage::create_private_dir;
 use serde::Serialize;
 use std::ffi::OsString;
@@ -10,60 +12,53 @@ use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{env, fs};
 
-pub(crate) mod chain;
-pub(crate) mod chainstate;
-pub(crate) mod decorate;
-pub(crate) mod floor;
-pub(crate) mod peers;
-pub(crate) mod prevouts;
-pub(crate) mod run;
-#[cfg(feature = "remote-coins")]
-mod servers;
-
 // ---- what the commands have in common ----
 
-/// What says that a command or an option is of a feature that this program lacks.
-#[cfg(not(feature = "remote-coins"))]
-fn without_servers(what: &str) -> BenchError {
-    BenchError::usage(format!(
-        "{what}: this program was built without coins on servers: build it with cargo build \
-         --release -p apus-bench --features remote-coins"
-    ))
-}
-
 /// Cores that this process may use.
-fn cores() -> usize {
+pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Seconds since 1970, by the machine's clock.
-fn now() -> i64 {
+pub(crate) fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_secs().try_into().unwrap_or(i64::MAX)
 }
 
 /// This program, which does some parts in processes of their own.
-fn own_program() -> Result<PathBuf, BenchError> {
+pub(crate) fn own_program() -> Result<PathBuf, BenchError> {
     env::current_exe()
         .map_err(|error| BenchError::usage(format!("cannot find this program itself: {error}")))
 }
 
 /// Writes a file of JSON for programs and people.
-fn write_json(path: &Path, value: &impl Serialize) -> Result<(), BenchError> {
+pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), BenchError> {
     let text = serde_json::to_string_pretty(value).map_err(|error| BenchError::io(path, error))?;
-    fs::write(path, text + "\n").map_err(|error| BenchError::io(path, error))
+    fs::write(path, text + "\n").at(path)
+}
+
+/// Writes what was found, where that is wanted, and shows it.
+pub(crate) fn show(
+    json: Option<&Path>,
+    found: &impl Serialize,
+    table: &TextTable,
+) -> Result<(), BenchError> {
+    if let Some(path) = json {
+        write_json(path, found)?;
+    }
+    terminal::result(table.text())
 }
 
 /// Another program to run.
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum Against {
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub(crate) enum Against {
     /// Bitcoin Core
     Bitcoind,
 }
 
 /// A time to wait.
-#[derive(Clone, Copy)]
-struct Latency(Duration);
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Latency(pub(crate) Duration);
 
 /// More than any disk or server takes.
 const LATENCY_MAX: Duration = Duration::from_secs(10);
@@ -84,8 +79,8 @@ impl FromStr for Latency {
 }
 
 /// Where everything is made: a folder of the user's, or one that goes away.
-struct ScratchFolder {
-    folder: PathBuf,
+pub(crate) struct ScratchFolder {
+    pub(crate) folder: PathBuf,
     temporary: bool,
     /// Those around it, and itself, that were not there before: the innermost first.
     made: Vec<PathBuf>,
@@ -93,7 +88,7 @@ struct ScratchFolder {
 
 impl ScratchFolder {
     /// The folder `given`, made if it is not there, or one of its own that is called `name`.
-    fn open(given: Option<&Path>, name: &str) -> Result<Self, BenchError> {
+    pub(crate) fn open(given: Option<&Path>, name: &str) -> Result<Self, BenchError> {
         let (folder, temporary) = match given {
             Some(folder) => (folder.to_owned(), false),
             None => {
@@ -137,20 +132,20 @@ const NAME: &str = "apus";
 
 /// The `apus` that is measured.
 #[derive(Debug)]
-struct ApusProgram {
+pub(crate) struct ApusProgram {
     /// Where it is, in full: it is started in other folders.
-    program: PathBuf,
+    pub(crate) program: PathBuf,
     /// Its release.
-    version: String,
+    pub(crate) version: String,
     /// The commit that it was built from, if its builder knew.
-    commit: Option<String>,
+    pub(crate) commit: Option<String>,
     /// What was built in that can be left out.
-    features: Vec<String>,
+    pub(crate) features: Vec<String>,
 }
 
 impl ApusProgram {
     /// The one named, else the one beside this program, else the one on `PATH`.
-    fn find(named: Option<&Path>) -> Result<Self, BenchError> {
+    pub(crate) fn find(named: Option<&Path>) -> Result<Self, BenchError> {
         let own = env::current_exe().ok();
         let beside = own.as_deref().and_then(Path::parent);
         let program = choose(named, beside, env::var_os("PATH"))?;
@@ -169,7 +164,7 @@ impl ApusProgram {
     }
 
     /// Why its runs can run no scripts, if they cannot.
-    fn no_interpreter(&self) -> Option<String> {
+    pub(crate) fn no_interpreter(&self) -> Option<String> {
         let has = self.features.iter().any(|feature| feature == "kernel");
         (!has).then(|| "this apus has no script interpreter (the feature kernel)".to_owned())
     }

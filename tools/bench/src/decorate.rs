@@ -13,17 +13,21 @@
 //! measured and told, too. So is what as many threads take that do nothing but begin together, wait for one answer and
 //! are woken by it: on a machine with few cores that is most of the time of many callers, whoever answers. Every coin that comes back is compared with the one that was put there.
 
+use crate::commands::{Latency, show};
 use crate::error::{BenchError, go_on};
 use crate::machine::BenchMachine;
 use crate::prevouts::coins::{coin, outpoint};
 use crate::prevouts::{no_threads, wrong_coin};
 use crate::table::{MeasuredSpread, TextTable, grouped};
+use crate::terminal::{self, watch_signals};
 use apus_chain::{BlockHash, KnownBlock, OutPoint};
 use apus_coins::{Batcher, BatcherOptions, BatcherStats, Producer};
 use apus_engine::utxo::store::{EachChange, LatencyStore, MemoryStore};
 use apus_engine::utxo::{Changes, CoinBytes, CoinsStore, Flush, StoreError};
+use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -172,25 +176,79 @@ fn time(us: u64) -> String {
 /// Pauses that are measured by themselves.
 const SLEEPS: usize = 20;
 
-/// What to measure.
-#[derive(Debug, Clone)]
-pub struct DecoratePlan {
-    /// Transactions of a block.
-    pub txs: u32,
-    /// Inputs of each.
-    pub inputs: u32,
-    /// How long the store takes for a call at least.
-    pub latency: Duration,
-    /// Numbers of callers.
-    pub callers: Vec<usize>,
-    /// Coins of a full batch.
-    pub batch: usize,
-    /// How long a coin may wait for others.
-    pub deadline: Duration,
-    /// Batches under way at most.
-    pub in_flight: usize,
-    /// How often.
-    pub rounds: u32,
+const DECORATE_EXAMPLES: &str = "\
+Examples:
+  A block of 1,000 transactions, a store that takes 500 us, from 1 to 64
+  callers:
+    apus-bench decorate
+
+  A store across a country, for other programs:
+    apus-bench decorate --latency 20ms --concurrency 1,8 --rounds 5 \\
+         --json decorate.json
+
+\"Whole block\": each caller hands in all it has and says that the block is
+complete, so no timer is waited for. \"Each transaction\": it takes a
+transaction's coins before it hands in the next one's. Each batcher has two
+blocks, as a node's has many; \"first\" is what the first of them takes.
+\"Callers alone\" only wait for one answer, without a batcher. The last column
+is what Teranode published of its batcher for the default block.";
+
+/// Measure looking up the coins of a block through a batcher
+#[derive(Debug, Args)]
+#[command(after_help = DECORATE_EXAMPLES)]
+pub struct DecorateArgs {
+    /// Transactions of a block
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    tx: u32,
+
+    /// Inputs of each
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    inputs: u32,
+
+    /// How long the store takes for a call: 0, or a number with us, ms or s
+    #[arg(long, value_name = "TIME", default_value = "500us")]
+    latency: Latency,
+
+    /// Numbers of callers
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,4,16,64", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    concurrency: Vec<u16>,
+
+    /// Coins of a full batch
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    batch: u32,
+
+    /// How long a coin may wait for others to join its batch
+    #[arg(long, value_name = "TIME", default_value = "10ms")]
+    deadline: Latency,
+
+    /// Batches under way at most
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    in_flight: u16,
+
+    /// Rounds: how often each is measured
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+
+    /// Write everything as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Measures, writes and shows what it found.
+///
+/// # Errors
+/// Where something asked for is too much, a store or a thread fails, or it is interrupted.
+pub fn command(args: &DecorateArgs) -> Result<(), BenchError> {
+    // Asked before anything here makes a load of its own.
+    let machine = BenchMachine::here();
+    let interrupt = watch_signals()?;
+    let inputs = u64::from(args.tx) * u64::from(args.inputs);
+    if inputs > 10_000_000 {
+        return Err(BenchError::usage(format!("{inputs} inputs: ask for 10000000 at most")));
+    }
+    let mut tell = |line: String| terminal::aside(line);
+    let found = measure(args, machine, &interrupt, &mut tell)?;
+    show(args.json.as_deref(), &found, &table(&found))
 }
 
 /// How callers take their coins.
@@ -205,25 +263,7 @@ enum CallerMode {
 struct WayTimes {
     first_ms: Vec<f64>,
     ms: Vec<f64>,
-    done: BatchCounts,
-}
-
-/// What a batcher did for a block.
-#[derive(Default)]
-struct BatchCounts {
-    batches: u64,
-    timed_out: u64,
-    in_flight_max: u64,
-}
-
-impl BatchCounts {
-    fn between(before: &BatcherStats, after: &BatcherStats) -> Self {
-        Self {
-            batches: after.batches - before.batches,
-            timed_out: after.deadline - before.deadline,
-            in_flight_max: after.in_flight_max,
-        }
-    }
+    done: BatcherStats,
 }
 
 impl WayTimes {
@@ -232,13 +272,14 @@ impl WayTimes {
             first_ms: MeasuredSpread::of(&self.first_ms)?,
             ms: MeasuredSpread::of(&self.ms)?,
             batches: self.done.batches,
-            timed_out: self.done.timed_out,
+            timed_out: self.done.deadline,
             in_flight_max: self.done.in_flight_max,
         })
     }
 }
 
 /// Times with so many callers.
+#[derive(Default)]
 struct WithTimes {
     callers: usize,
     alone_ms: Vec<f64>,
@@ -247,15 +288,6 @@ struct WithTimes {
 }
 
 impl WithTimes {
-    fn of(callers: usize) -> Self {
-        Self {
-            callers,
-            alone_ms: Vec::new(),
-            each: WayTimes::default(),
-            block: WayTimes::default(),
-        }
-    }
-
     fn told(&self) -> Option<WithCallers> {
         let alone_ms = MeasuredSpread::of(&self.alone_ms)?;
         let (each, block) = (self.each.course()?, self.block.course()?);
@@ -265,24 +297,25 @@ impl WithTimes {
 
 /// Measures all that the plan names.
 pub fn measure(
-    plan: &DecoratePlan,
+    plan: &DecorateArgs,
     machine: BenchMachine,
     interrupt: &AtomicBool,
     each: &mut dyn FnMut(String),
 ) -> Result<Decorated, BenchError> {
     let _exact = ExactTimers::set();
-    let slept_us = sleeps(plan.latency);
+    let slept_us = sleeps(plan.latency.0);
     let block = DecoratedBlock::of(plan);
     let store = block.store()?;
-    let late = LatencyStore::remote(store, plan.latency, plan.batch);
+    let late = LatencyStore::remote(store, plan.latency.0, plan.batch as usize);
     let store: Arc<dyn CoinsStore> = Arc::new(late);
     let mut plain_ms = Vec::new();
-    let mut times: Vec<WithTimes> = plan.callers.iter().map(|it| WithTimes::of(*it)).collect();
+    let with = |&it: &u16| WithTimes { callers: it.into(), ..WithTimes::default() };
+    let mut times: Vec<WithTimes> = plan.concurrency.iter().map(with).collect();
     for round in 1..=plan.rounds {
         each(format!("round {round} of {}", plan.rounds));
         plain_ms.push(block.plain(&*store, interrupt)?);
         for WithTimes { callers, alone_ms, each, block: all } in &mut times {
-            alone_ms.push(alone(*callers, plan.latency));
+            alone_ms.push(alone(*callers, plan.latency.0));
             for (way, times) in [(CallerMode::Each, each), (CallerMode::Block, all)] {
                 go_on(interrupt)?;
                 block.batched(plan, &store, (*callers, way), times)?;
@@ -292,13 +325,13 @@ pub fn measure(
     Ok(Decorated {
         version: VERSION,
         machine,
-        txs: plan.txs,
+        txs: plan.tx,
         inputs: plan.inputs,
-        latency_us: plan.latency.as_micros() as u64,
+        latency_us: plan.latency.0.as_micros() as u64,
         slept_us,
-        batch: plan.batch,
-        deadline_us: plan.deadline.as_micros().min(u64::MAX.into()) as u64,
-        in_flight: plan.in_flight,
+        batch: plan.batch as usize,
+        deadline_us: plan.deadline.0.as_micros().min(u64::MAX.into()) as u64,
+        in_flight: plan.in_flight.into(),
         rounds: plan.rounds,
         plain_ms: MeasuredSpread::of(&plain_ms).ok_or_else(BenchError::interrupted)?,
         measured: times.iter().filter_map(WithTimes::told).collect(),
@@ -350,9 +383,9 @@ fn sleeps(pause: Duration) -> MeasuredSpread {
 struct DecoratedBlock(Vec<Vec<OutPoint>>);
 
 impl DecoratedBlock {
-    fn of(plan: &DecoratePlan) -> Self {
+    fn of(plan: &DecorateArgs) -> Self {
         let tx = |tx| (0..plan.inputs).map(|input| outpoint(tx * plan.inputs + input)).collect();
-        Self((0..plan.txs).map(tx).collect())
+        Self((0..plan.tx).map(tx).collect())
     }
 
     /// A store with its coins.
@@ -392,19 +425,22 @@ impl DecoratedBlock {
     /// that have not begun, and memory that no thread has had.
     fn batched(
         &self,
-        plan: &DecoratePlan,
+        plan: &DecorateArgs,
         store: &Arc<dyn CoinsStore>,
         (callers, way): (usize, CallerMode),
         times: &mut WayTimes,
     ) -> Result<(), BenchError> {
-        let DecoratePlan { batch: size, deadline, in_flight, .. } = *plan;
+        let in_flight = plan.in_flight.into();
+        let (size, deadline) = (plan.batch as usize, plan.deadline.0);
         let options = BatcherOptions { size, deadline, in_flight, ..BatcherOptions::default() };
         let failed = |error| no_threads(in_flight, error);
         let batcher = Batcher::new(Arc::clone(store), options).map_err(failed)?;
         times.first_ms.push(self.through(&batcher, callers, way)?);
         let before = batcher.stats();
         times.ms.push(self.through(&batcher, callers, way)?);
-        times.done = BatchCounts::between(&before, &batcher.stats());
+        times.done = batcher.stats();
+        times.done.batches -= before.batches;
+        times.done.deadline -= before.deadline;
         Ok(())
     }
 
@@ -548,16 +584,17 @@ mod tests {
     use std::sync::atomic::AtomicBool;
     use std::time::Duration;
 
-    fn plan() -> DecoratePlan {
-        DecoratePlan {
-            txs: 50,
+    fn plan() -> DecorateArgs {
+        DecorateArgs {
+            tx: 50,
             inputs: 3,
-            latency: Duration::from_micros(20),
-            callers: vec![4, 1],
+            latency: Latency(Duration::from_micros(20)),
+            concurrency: vec![4, 1],
             batch: 10,
-            deadline: Duration::MAX,
+            deadline: Latency(Duration::MAX),
             in_flight: 8,
             rounds: 2,
+            json: None,
         }
     }
 

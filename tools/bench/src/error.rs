@@ -28,6 +28,14 @@ impl BenchError {
         Self::new(ErrorKind::Usage, message)
     }
 
+    /// `what`, a command or an option, belongs to a feature that this program lacks.
+    pub fn without_servers(what: &str) -> Self {
+        Self::usage(format!(
+            "{what}: this program was built without coins on servers: build it with cargo build --release -p apus-bench \
+             --features remote-coins"
+        ))
+    }
+
     /// Results differ, or what was found is not what it should be.
     pub fn different(message: impl Display) -> Self {
         Self::new(ErrorKind::Wrong, message)

@@ -9,9 +9,11 @@
 //! - [`run`]: runs of Apus and of Bitcoin Core on the same blocks, interleaved, with ratios.
 //! - [`peers`]: blocks from nodes on this machine: Apus, a bare reader and Bitcoin Core in turns.
 //!
-//! Nothing here prints; the program `apus-bench` does (`main.rs`). Nothing here is needed to validate blocks.
+//! Each is a command of the program `apus-bench`, which shows results through [`terminal`]. Nothing here is needed to validate blocks.
 
+mod chain;
 pub mod chainstate;
+mod commands;
 #[cfg(feature = "remote-coins")]
 pub mod decorate;
 mod error;
@@ -24,6 +26,7 @@ pub mod prevouts;
 mod process;
 pub mod run;
 mod table;
+pub mod terminal;
 
 pub use error::{BenchError, ErrorKind};
 pub use table::MeasuredSpread;

@@ -4,12 +4,13 @@
 //! output, and exit codes are those of `apus`. What is measured of Apus as a whole is another
 //! process, of the program `apus`.
 
-mod commands;
-mod terminal;
-
-use apus_bench::{BenchError, ErrorKind};
+#[cfg(feature = "remote-coins")]
+use apus_bench::decorate;
+use apus_bench::maker::command as chain;
+use apus_bench::run::command as run;
+use apus_bench::terminal::{self, INTERRUPTED};
+use apus_bench::{BenchError, ErrorKind, chainstate, floor, peers, prevouts};
 use clap::{Parser, Subcommand};
-use commands::{chain, chainstate, decorate, floor, peers, prevouts, run};
 use std::process::ExitCode;
 
 /// Measures Apus: a chain to do it with, the machine's floor, runs side by side.
@@ -44,8 +45,22 @@ enum BenchCommand {
     Run(run::BenchRunArgs),
 }
 
-/// Interrupted: 128 and the number of SIGINT, as shells have it.
-const INTERRUPTED: u8 = 130;
+/// The command of a program without coins on servers, which says so.
+#[cfg(not(feature = "remote-coins"))]
+mod decorate {
+    use apus_bench::BenchError;
+
+    /// Options, which this program does not read.
+    #[derive(clap::Args)]
+    pub(crate) struct DecorateArgs {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+        _options: Vec<String>,
+    }
+
+    pub(crate) fn command(_: &DecorateArgs) -> Result<(), BenchError> {
+        Err(BenchError::without_servers("decorate"))
+    }
+}
 
 fn exit_code(kind: ErrorKind) -> u8 {
     match kind {

@@ -10,6 +10,7 @@
 
 mod build;
 mod coins;
+pub mod command;
 mod files;
 mod keys;
 mod law;

@@ -1,25 +1,34 @@
 //! `apus-bench peers`: blocks from nodes on this machine.
 //!
 //! Nodes hand out a generated chain on ports of 127.0.0.1, over lines as good or bad as is wanted
-//! ([`line`](mod@line)). In turns, each a process of its own: a bare reader ([`reader`]) that throws all blocks
+//! ([`line`](mod@apus_testkit::line)). In turns, each a process of its own: a bare reader ([`reader`]) that throws all blocks
 //! away, `apus sync`, and Bitcoin Core from nothing. All three and the nodes share the machine's
 //! cores, so ratios between them say more than times.
 //!
 //! The sets are compared: with the node's own, and with what the chain's maker said. A difference
 //! ends it without numbers.
 
+use crate::chain::BenchChain;
+use crate::commands::{Against, ApusProgram, ScratchFolder, own_program, show, write_json};
+use crate::error::BenchError;
 use crate::machine::BenchMachine;
-use crate::run::{OneRun, SetResult};
+use crate::run::{OneRun, SetResult, node};
 use crate::table::{MeasuredSpread, TextTable, bytes, grouped};
+use crate::terminal::{self, watch_signals};
+use apus_chain::Network;
+use apus_testkit::line::PeerLine;
+use clap::Args;
+use reader::read;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 
-pub mod line;
 mod measure;
-pub mod reader;
+mod reader;
 
-pub use measure::{PeersPlan, measure};
+use measure::{PeersPlan, measure};
 
 /// Version of the JSON form. New fields do not change it; another meaning of one does.
 pub const VERSION: u32 = 1;
@@ -105,6 +114,119 @@ pub struct PeersMeasured {
     pub line_share: Option<f64>,
     /// Its time over that of each of the others in the same round.
     pub over: BTreeMap<BlockGetter, MeasuredSpread>,
+}
+
+// ---- the command ----
+
+const PEERS_EXAMPLES: &str = "\
+Examples:
+  How fast eight nodes are read from, beside a program that throws everything
+  away and bitcoind:
+    apus-bench chain make --blocks 310 --unsigned --out chain
+    apus-bench peers --chain-dir chain --against bitcoind
+
+  The same, encrypted, and what the nodes need of the chain kept for the next
+  time:
+    apus-bench peers --chain-dir chain --v2transport 1 --dir scratch
+
+  Whether lines of 20 Mbit/s with a round trip of 100 ms are full, and what it
+  costs if one stalls:
+    apus-bench peers --chain-dir chain --line 20mbit,50ms --stall-after 8
+
+Nodes, readers and lines share the cores of this machine. All take turns, round
+after round; sets are compared, and a difference ends the command with exit code
+4.";
+
+/// Measure getting blocks from nodes on this machine, beside a bare reader and Bitcoin Core
+#[derive(Debug, Args)]
+#[command(after_help = PEERS_EXAMPLES)]
+pub struct PeersArgs {
+    /// A generated chain, made by `apus-bench chain make`
+    #[arg(long, value_name = "DIR", required_unless_present = "read")]
+    chain_dir: Option<PathBuf>,
+
+    /// Nodes that hand it out
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
+    peers: u16,
+
+    /// Rounds: how often each is run
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+
+    /// Memory for Apus and bitcoind, in MiB
+    #[arg(long, value_name = "MiB", default_value_t = 450, value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
+    dbcache: u64,
+
+    /// Use the encrypted transport (BIP-324): 1 or 0
+    #[arg(long, value_name = "0|1", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=1))]
+    v2transport: u8,
+
+    /// The apus to measure; if not given, the one beside this program, or on PATH
+    #[arg(long, value_name = "FILE")]
+    apus: Option<PathBuf>,
+
+    /// Another program to run from the same nodes
+    #[arg(long, value_enum)]
+    against: Option<Against>,
+
+    /// The bitcoind to run; if not given, $BITCOIND_EXE, the one on PATH, or in a checkout the one
+    /// that scripts/bitcoind fetches
+    #[arg(long, value_name = "FILE")]
+    bitcoind: Option<PathBuf>,
+
+    /// What each node's line is like: a rate, a latency of each direction and a loss, such as
+    /// 20mbit,50ms,1%. If not given, they are connected to directly
+    #[arg(long, value_name = "LINE")]
+    line: Option<PeerLine>,
+
+    /// Run Apus also so that the first node's line stalls so many seconds after the beginning
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u16).range(1..))]
+    stall_after: Option<u16>,
+
+    /// Folder for everything that is made on the way; it is kept, so that the nodes' data need not be
+    /// made again. If not given, a temporary one, which is removed
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+
+    /// Write everything as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Read all blocks from these and throw them away: what this command starts itself for
+    #[arg(long, value_name = "IP:PORT", hide = true, requires = "told")]
+    read: Vec<SocketAddr>,
+
+    /// Where to write how much that was
+    #[arg(long, value_name = "FILE", hide = true, requires = "read")]
+    told: Option<PathBuf>,
+}
+
+/// Measures, writes and shows what it found; or reads blocks alone.
+///
+/// # Errors
+/// Where a program or a node fails, results differ, or it is interrupted.
+pub fn command(args: &PeersArgs) -> Result<(), BenchError> {
+    if let Some(told) = &args.told {
+        return write_json(told, &read(&args.read, Network::Regtest, args.v2transport == 1)?);
+    }
+    let Some(folder) = &args.chain_dir else {
+        return Err(BenchError::usage("--chain-dir is needed"));
+    };
+    let chain = BenchChain::in_folder(folder)?;
+    let bitcoind = node::find(args.bitcoind.as_deref())?;
+    let (apus, own) = (ApusProgram::find(args.apus.as_deref())?, own_program()?);
+    let interrupt = watch_signals()?;
+    let scratch = ScratchFolder::open(args.dir.as_deref(), "apus-bench-peers")?;
+    let plan = PeersPlan {
+        args,
+        program: &apus.program,
+        bitcoind: &bitcoind,
+        own: &own,
+        chain,
+        scratch: &scratch.folder,
+    };
+    let found = measure(&plan, &interrupt, &mut |line: String| terminal::aside(line))?;
+    show(args.json.as_deref(), &found, &table(&found))
 }
 
 // ---- tables ----

@@ -4,11 +4,10 @@
 //! runs this thread sleeps and looks: so often that the end is noticed within a few thousandths of the time that
 //! it took, and no more often, since each look takes a processor from the program. No program outlives the call.
 
-use crate::error::{BenchError, ErrorKind};
+use crate::error::{BenchError, ErrorKind, go_on};
 use core::ops::Range;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,8 +22,11 @@ const LOOK_EVERY: [Duration; 2] = [Duration::from_micros(500), Duration::from_mi
 /// How much of the time that a program took until then may pass until the next look.
 const LOOK_AFTER: u32 = 500;
 
+/// How often a program is asked whether it is ready.
+const READY_EVERY: Duration = Duration::from_millis(20);
+
 /// How long a program that was asked to stop may take.
-const STOP_WAIT: Duration = Duration::from_secs(60);
+const STOP_WAIT: Duration = Duration::from_secs(300);
 
 /// So much of what a failed program said is told.
 const SAID_BYTES_MAX: u64 = 2_000;
@@ -66,11 +68,9 @@ pub(crate) fn run_on(
     let failed = |error: io::Error| {
         BenchError::new(ErrorKind::Io, format_args!("{program} cannot be run: {error}"))
     };
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let own_peak = rss_peak_bytes().unwrap_or(0);
     let start = Instant::now();
-    let mut child = lend(processors, || command.spawn().map(RunningProgram)).map_err(failed)?;
-    let said = child.0.stderr.take().map(hear).transpose().map_err(failed)?;
+    let (mut child, said) = spawn(processors, command).map_err(failed)?;
     let mut end = None;
     while !child.has_ended().map_err(failed)? {
         if interrupt.load(Ordering::Relaxed) {
@@ -98,7 +98,7 @@ pub(crate) fn run_on(
         return Err(BenchError::interrupted());
     }
     if !used.status.success() {
-        let said = said.and_then(|said| said.recv_timeout(SAID_WAIT).ok()).unwrap_or_default();
+        let said = said.recv_timeout(SAID_WAIT).unwrap_or_default();
         // Apus's own exit codes pass through.
         let kind = match used.status.code() {
             Some(1) => ErrorKind::Usage,
@@ -117,6 +117,45 @@ pub(crate) fn run_on(
         cpu_seconds: (used.rusage.utime + used.rusage.stime).as_secs_f64(),
         rss_peak_bytes: (peak > own_peak).then_some(peak),
     })
+}
+
+/// Starts a program that goes on, and waits at most for `wait` until it is `ready`.
+pub(crate) fn start<T>(
+    command: &mut Command,
+    wait: Duration,
+    interrupt: &AtomicBool,
+    mut ready: impl FnMut() -> Option<T>,
+) -> Result<(RunningProgram, T), BenchError> {
+    let program = name(command);
+    let failed = |error: io::Error| {
+        BenchError::new(ErrorKind::Io, format_args!("{program} cannot be run: {error}"))
+    };
+    let (mut child, said) = spawn(None, command).map_err(failed)?;
+    let begun = Instant::now();
+    loop {
+        go_on(interrupt)?;
+        if let Some(ready) = ready() {
+            return Ok((child, ready));
+        }
+        if child.has_ended().map_err(failed)? || begun.elapsed() > wait {
+            child.stop().map_err(failed)?;
+            let said = said.recv_timeout(SAID_WAIT).unwrap_or_default();
+            let message = format!("{program} is not ready: {said}");
+            return Err(BenchError::new(ErrorKind::Io, message));
+        }
+        sleep(READY_EVERY);
+    }
+}
+
+/// A program that says nothing but on standard error, and the end of that.
+fn spawn(
+    processors: Option<Range<usize>>,
+    command: &mut Command,
+) -> io::Result<(RunningProgram, Receiver<String>)> {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = lend(processors, || command.spawn().map(RunningProgram))?;
+    let pipe = child.0.stderr.take().ok_or_else(|| io::Error::other("it has no pipe"))?;
+    Ok((child, hear(pipe)?))
 }
 
 /// Takes in what a program says, so that it never waits, and gives the end of it when that is all.
@@ -147,7 +186,7 @@ fn name(command: &Command) -> String {
 
 /// A program under way. Dropping it kills it.
 #[derive(Debug)]
-pub(crate) struct RunningProgram(pub(crate) Child);
+pub(crate) struct RunningProgram(Child);
 
 impl RunningProgram {
     /// Whether it has ended; it can still be asked what it took.
@@ -158,6 +197,9 @@ impl RunningProgram {
 
     /// Asks it politely to stop, and kills it if that is of no use.
     pub(crate) fn stop(&mut self) -> io::Result<()> {
+        if self.has_ended()? {
+            return Ok(());
+        }
         kill_process(Pid::from_child(&self.0), Signal::TERM)?;
         let asked = Instant::now();
         while !self.has_ended()? {
@@ -172,22 +214,12 @@ impl RunningProgram {
 
 impl Drop for RunningProgram {
     fn drop(&mut self) {
-        // Both fail where it has ended and was waited for, which is the usual case.
-        if self.has_ended().is_ok_and(|ended| !ended) {
-            let _ = self.0.kill();
+        // It was waited for already, as usual, or this is where it goes.
+        if let Ok(ended) = self.has_ended() {
+            let _ = if ended { Ok(()) } else { self.0.kill() };
             let _ = self.0.wait();
         }
     }
-}
-
-/// The end of a text file.
-pub(crate) fn tail(path: &Path) -> io::Result<String> {
-    let mut file = File::open(path)?;
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(SAID_BYTES_MAX)))?;
-    let mut bytes = Vec::new();
-    file.take(SAID_BYTES_MAX).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
 /// Greatest memory of this process so far.

@@ -11,8 +11,8 @@
 //! other, with what the chain's maker said, and with the node's own set. A difference ends the
 //! benchmark with an error and without numbers.
 
-pub(crate) mod chain;
 mod chart;
+pub mod command;
 pub mod matrix;
 pub mod node;
 pub(crate) mod own;
@@ -24,18 +24,16 @@ mod tables;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use crate::chain::{BenchChain, PageCache};
 pub use crate::machine::BenchMachine;
 pub use crate::process::Usage;
 pub use crate::table::MeasuredSpread;
 pub use crate::table::{TextTable, bytes, grouped, short};
 pub use apus_chain::utc;
-pub use chain::BenchChain;
-pub use chain::PageCache;
 pub use chart::chart;
 pub use record::{
-    BenchRecord, ChainRecord, OneRun, OutputCost, Ratio, RecordCounts, Scaling, SubjectMeasured,
-    VERSION,
+    BenchRecord, ChainRecord, OneRun, OutputCost, Ratio, Scaling, SubjectMeasured, VERSION,
 };
-pub use report::{ApusReport, ForestResult, PhaseTime, SetResult};
+pub use report::{ApusReport, ForestResult, PhaseTime, RecordCounts, SetResult};
 pub use session::{Attachments, SessionPlan, session};
 pub use tables::{markdown, tables};

@@ -1,13 +1,15 @@
 //! What goes to the terminal, and comes from it: lines, Ctrl-C.
 
-use crate::INTERRUPTED;
-use apus_bench::BenchError;
+use crate::error::BenchError;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+
+/// Interrupted: 128 and the number of SIGINT, as shells have it.
+pub const INTERRUPTED: u8 = 130;
 
 /// Writes a line of results. A reader that has seen enough is no failure.
 pub(crate) fn result(line: impl Display) -> Result<(), BenchError> {
@@ -21,7 +23,7 @@ pub(crate) fn result(line: impl Display) -> Result<(), BenchError> {
 }
 
 /// Tells the user something on the way. That it is not heard is no reason to stop.
-pub(crate) fn aside(line: impl Display) {
+pub fn aside(line: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 

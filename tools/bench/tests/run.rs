@@ -56,7 +56,7 @@ fn a_node_skips_scripts_and_has_the_set_of_the_manifest() {
     let before = state(&chain);
     let program = bitcoind::find();
     let node = BenchNodeFolder::prepare(&program, &chain, scratch.path(), &GO_ON).unwrap();
-    assert!(node.version().contains("version"), "{}", node.version());
+    assert!(node.version.contains("version"), "{}", node.version);
 
     // That it gets to the tip proves that it ran no script: these are wrong.
     let timed = node.run(ScriptValidation::Assumevalid, 8, &GO_ON).unwrap();

@@ -8,8 +8,10 @@ mod folder;
 mod format;
 mod lies;
 mod oracle;
+mod parts;
 mod table;
 
-pub use folder::{LevelDbFolder, Write, hide};
+pub use folder::{Write, hide};
 pub use lies::{AmongTables, InBatches, InEdits, InFiles, InRecords, InTable, Lie};
 pub use oracle::{Oracle, OracleAnswer};
+pub use parts::LevelDbFolder;

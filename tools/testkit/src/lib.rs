@@ -2,7 +2,7 @@
 //!
 //! What is here decides what the tests of everything else mean, so it is written to be obvious
 //! rather than fast, shares no code with what it checks (only the storage seam that it stands in for), and is itself
-//! checked against a real node and its data. The benchmarks take random numbers and calls to a node from here, which know
+//! checked against a real node and its data. The benchmarks take random numbers, lines and calls to a node from here, which know
 //! neither blocks nor coins: the account of those here is held against the chains that the benchmarks make. Nothing here is
 //! part of the product.
 //!
@@ -13,18 +13,14 @@
 //! - [`bitcoind`]: starts and talks to a real node.
 //! - [`btcd`]: a node of another make.
 //! - [`utreexod`]: one that proves coins.
+//! - [`programs`]: other programs: which to run, and when they are ready.
 //! - [`nats`]: a queue.
-//! - [`versitygw`]: a store of objects.
 //! - [`redis`]: three Redis servers as one cluster, and one alone.
 //! - [`postgres`]: a PostgreSQL server.
-//! - [`chromium`]: a browser.
-//! - [`prometheus`]: what gathers metrics.
 //! - [`leveldb`]: LevelDB folders that lie, and LevelDB itself.
 //! - [`http`]: one request.
 //! - [`peer`]: a peer on a real socket that behaves as told.
-//! - [`netns`]: network namespaces, joined by lines that are slow and can be cut.
-//! - [`far`]: a line to a server that is far away.
-//! - [`relay`]: a line to a real node, on which what it says can be changed, kept back or cut off.
+//! - [`line`](mod@line): a line to a peer or a server, as good or bad as is wanted.
 //! - [`streams`]: recorded tests of Core's, block by block.
 //! - [`effort`]: how long random tests go on.
 //! - [`rpc`]: one call to a node.
@@ -36,23 +32,18 @@ pub mod bitcoind;
 pub mod blkfile;
 pub mod btcd;
 pub mod chain;
-pub mod chromium;
 pub mod effort;
-pub mod far;
 pub mod http;
 pub mod leveldb;
+pub mod line;
 pub mod nats;
-pub mod netns;
 pub mod oracle;
 pub mod peer;
 pub mod postgres;
-mod programs;
-pub mod prometheus;
+pub mod programs;
 pub mod redis;
-pub mod relay;
 pub mod rng;
 pub mod rpc;
 pub mod storage;
 pub mod streams;
 pub mod utreexod;
-pub mod versitygw;

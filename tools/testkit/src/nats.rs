@@ -6,24 +6,14 @@
 //! A test that needs it fails where none can be found: it never passes by skipping. It listens on 127.0.0.1 alone, its
 //! streams lie in a folder of its own, and it is killed when dropped.
 
-mod cluster;
-mod outsider;
-
-pub use cluster::NatsCluster;
-pub use outsider::Outsider;
-
 use crate::http::get;
-use crate::programs::await_ready;
-use crate::programs::{find_program, free_ports};
+use crate::programs::{Server, find_program, on_free_ports};
 use serde_json::Value;
-use std::fs::{self, File};
+use std::fs;
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use tempfile::TempDir;
-
-/// Another program may take a port between our choosing it and the server's binding it.
-const PORT_TRIES: usize = 5;
 
 /// The file of a server's settings, where it has any.
 const SETTINGS: &str = "nats.conf";
@@ -31,7 +21,7 @@ const SETTINGS: &str = "nats.conf";
 /// A running server. Dropping it kills it.
 #[derive(Debug)]
 pub struct NatsServer {
-    process: Child,
+    process: Server,
     port: u16,
     folder: TempDir,
     /// What runs it, and where it listens.
@@ -65,18 +55,12 @@ impl NatsServer {
     }
 
     fn start_that(counts: bool) -> Self {
-        let mut said = String::new();
-        for _ in 0..PORT_TRIES {
+        on_free_ports("nats-server", |[port, other]| {
             let folder = tempfile::Builder::new().prefix("nats").tempdir().unwrap();
-            let [port, other] = free_ports();
             let counts = counts.then_some(other);
             let place = NatsPlace { by: Vec::new(), address: "127.0.0.1", counts };
-            match launch(&folder, port, &place) {
-                Ok(process) => return Self { process, port, folder, place },
-                Err(message) => said = message,
-            }
-        }
-        panic!("nats-server does not start: {said}")
+            Ok(Self { process: launch(&folder, port, &place)?, port, folder, place })
+        })
     }
 
     /// Starts a server by another program, as in a network namespace of its own, where it listens on all addresses; with these
@@ -115,9 +99,7 @@ impl NatsServer {
 
     /// Ends it as a power cut would, but for what the system still writes.
     pub fn kill(&mut self) {
-        // An error means that it has ended already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        self.process.kill();
     }
 
     /// Starts it again, with the streams that it had.
@@ -144,39 +126,29 @@ impl NatsServer {
     }
 }
 
-impl Drop for NatsServer {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-/// Starts a server, and waits until it listens.
-fn launch(folder: &TempDir, port: u16, place: &NatsPlace) -> Result<Child, String> {
+fn launch(folder: &TempDir, port: u16, place: &NatsPlace) -> Result<Server, String> {
     let (said, settings) = (folder.path().join("said"), folder.path().join(SETTINGS));
     let program = find_program("nats-server").into_os_string();
     let mut words = place.by.iter().map(Into::into).chain([program]);
-    let mut process = Command::new(words.next().expect("there is a program"))
+    let mut command = Command::new(words.next().expect("there is a program"));
+    command
         .args(words)
         .args(["--jetstream", "--addr", place.address, "--port", &port.to_string()])
         .args(place.counts.iter().flat_map(|port| ["--http_port".to_owned(), port.to_string()]))
         .args(settings.is_file().then_some("--config"))
         .args(settings.is_file().then_some(&settings))
         .arg("--store_dir")
-        .arg(folder.path().join("streams"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(File::create(&said).map_err(|error| error.to_string())?)
-        .spawn()
-        .map_err(|error| format!("nats-server cannot be run: {error}"))?;
-    let port = place.by.is_empty().then_some(port);
-    await_listening(&mut process, &said, port)?;
-    Ok(process)
+        .arg(folder.path().join("streams"));
+    start(&mut command, &said, place.by.is_empty().then_some(port))
 }
 
-/// Waits until a server listens, by its own word alone where its port is not reached from here.
-fn await_listening(process: &mut Child, said: &Path, port: Option<u16>) -> Result<(), String> {
+/// Starts a server, and waits until it is ready and reached at a port, if it can be reached from here.
+///
+/// # Errors
+/// When it does not start.
+pub fn start(command: &mut Command, said: &Path, port: Option<u16>) -> Result<Server, String> {
     let is_reached = |port| TcpStream::connect(("127.0.0.1", port)).is_ok();
-    await_ready(process, said, |said| {
+    Server::start(command, said, |said| {
         port.is_none_or(is_reached) && said.contains("Server is ready")
     })
 }

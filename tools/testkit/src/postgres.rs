@@ -7,23 +7,14 @@
 //! PostgreSQL refuses to run as root. Tests that are root run it as the user `postgres`, or else as
 //! `nobody`, who has to be able to get to the folder: those above it must let others pass.
 
-use crate::programs::{POLL_EVERY, find_program, free_ports};
-use crate::programs::{children_of, signal};
+use crate::programs::{Server, children_of, find_program, on_free_ports, signal, wait_until};
 use std::fs;
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 use tempfile::TempDir;
-
-/// How long a server may take to start. Machines of tests are busy.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Other programs may take a port between our choosing it and the server's binding it.
-const PORT_TRIES: usize = 5;
 
 /// The user of the database, who may do everything, and the database.
 pub const USER: &str = "apus";
@@ -43,7 +34,7 @@ pub struct PostgresSetup {
 /// A server on 127.0.0.1.
 #[derive(Debug)]
 pub struct PostgresServer {
-    process: Option<Child>,
+    process: Option<Server>,
     port: u16,
     setup: PostgresSetup,
     folder: TempDir,
@@ -63,12 +54,10 @@ impl PostgresServer {
         let folder = tempfile::Builder::new().prefix("postgres").tempdir().unwrap();
         let mut server = Self { process: None, port: 0, setup, folder };
         server.make();
-        let started = (0..PORT_TRIES).any(|_| {
-            let [port, _] = free_ports();
+        on_free_ports("postgres", |[port]| {
             server.port = port;
             server.try_start()
         });
-        assert!(started, "postgres does not start: {}", server.log());
         server
     }
 
@@ -93,8 +82,7 @@ impl PostgresServer {
         // Those that serve connections notice that it is gone, but go on for a moment: what they do then
         // must not reach the folder that the next one starts on. So all are killed, each alone.
         let children = children_of(process.id());
-        process.kill().unwrap();
-        process.wait().unwrap();
+        process.kill();
         for child in children {
             signal(child, "KILL");
         }
@@ -124,11 +112,7 @@ impl PostgresServer {
     /// When it does not start.
     pub fn restart(&mut self) {
         // Memory that the one before shared with its processes is in use until the last of them is gone.
-        let started = Instant::now();
-        while !self.try_start() {
-            assert!(started.elapsed() < PATIENCE, "postgres does not start: {}", self.log());
-            sleep(POLL_EVERY);
-        }
+        wait_until("postgres starts again", || self.try_start().is_ok());
     }
 
     /// Runs a line of SQL by `psql`, and what it prints: a line for each row, `|` between columns.
@@ -184,17 +168,14 @@ impl PostgresServer {
     }
 
     /// Whether it started.
-    fn try_start(&mut self) -> bool {
+    fn try_start(&mut self) -> Result<(), String> {
         let mut command = self.command("postgres");
-        let log = fs::File::create(self.folder.path().join("log")).unwrap();
         command
             .arg("-D")
             .arg(self.data())
             .args(["-h", "127.0.0.1", "-k", "", "-p", &self.port.to_string()])
             .args(["-c", "max_connections=60", "-c", "shared_buffers=64MB"])
-            .args(["-c", if self.setup.forgets { "fsync=off" } else { "fsync=on" }])
-            .stdout(Stdio::null())
-            .stderr(log);
+            .args(["-c", if self.setup.forgets { "fsync=off" } else { "fsync=on" }]);
         if let Some((certificate, key)) = self.setup.tls {
             command.args(["-c", "ssl=on", "-c"]);
             command
@@ -202,14 +183,9 @@ impl PostgresServer {
             command.arg("-c");
             command.arg(format!("ssl_key_file={}", self.own(key, "key").display()));
         }
-        let mut process = command.spawn().unwrap();
-        if self.answers(&mut process) {
-            self.process = Some(process);
-            return true;
-        }
-        let _ = process.kill();
-        let _ = process.wait();
-        false
+        let log = self.folder.path().join("log");
+        self.process = Some(Server::start(&mut command, &log, |_| self.is_ready())?);
+        Ok(())
     }
 
     /// A copy of a file that is the server's own, and that no other user can read.
@@ -221,22 +197,6 @@ impl PostgresServer {
             std::os::unix::fs::chown(&copy, Some(user), Some(group)).unwrap();
         }
         copy
-    }
-
-    /// Whether a server that was started takes connections; false where it ended.
-    fn answers(&self, process: &mut Child) -> bool {
-        let started = Instant::now();
-        while started.elapsed() < PATIENCE {
-            if process.try_wait().unwrap().is_some() {
-                return false;
-            }
-            // A server that is still starting listens, but says so to each connection.
-            if self.is_ready() {
-                return true;
-            }
-            sleep(POLL_EVERY);
-        }
-        false
     }
 
     fn is_ready(&self) -> bool {
@@ -271,10 +231,6 @@ impl PostgresServer {
         };
         command.current_dir("/").stdin(Stdio::null());
         command
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 }
 

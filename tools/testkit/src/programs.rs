@@ -2,23 +2,25 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// How long a program may take to start or to stop, on a slow and busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
-pub(crate) const POLL_EVERY: Duration = Duration::from_millis(20);
+pub const PATIENCE: Duration = Duration::from_secs(120);
+/// How often a program is looked at meanwhile.
+pub const POLL_EVERY: Duration = Duration::from_millis(20);
 
 /// The program of this name to run: the one that its variable names (`BITCOIND_EXE`), else the one on `PATH`, else what
 /// its script in `scripts/` fetched.
 ///
 /// # Panics
 /// When there is none, saying how to get one.
-pub(crate) fn find_program(name: &str) -> PathBuf {
+pub fn find_program(name: &str) -> PathBuf {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     choose(name, env::var_os(variable(name)), env::var_os("PATH"), &repository)
         .unwrap_or_else(|message| panic!("{message}"))
@@ -57,45 +59,113 @@ fn choose(
     })
 }
 
-/// Waits until a server `listens`, by what it has `said` so far in its file or otherwise. One that does not within our
-/// patience is killed.
-pub(crate) fn await_ready(
-    process: &mut Child,
-    said: &Path,
-    listens: impl Fn(&str) -> bool,
-) -> Result<(), String> {
+/// A program at work. Dropping it kills it.
+#[derive(Debug)]
+pub struct Server(Child);
+
+impl Server {
+    /// Starts it, and waits until it `listens`, by what it has said so far in its file or otherwise. One that does
+    /// not within our patience is killed.
+    ///
+    /// # Errors
+    /// When it cannot be run, ends, or does not listen, with what it said.
+    pub fn start(
+        command: &mut Command,
+        said: &Path,
+        listens: impl Fn(&str) -> bool,
+    ) -> Result<Self, String> {
+        let name = command.get_program().display().to_string();
+        let failed = |error: io::Error| format!("{name} cannot be run: {error}");
+        let out = File::create(said).map_err(failed)?;
+        let both = out.try_clone().map_err(failed)?;
+        command.stdin(Stdio::null()).stdout(out).stderr(both);
+        let mut server = Self(command.spawn().map_err(failed)?);
+        let deadline = Instant::now() + PATIENCE;
+        let tail = || String::from_utf8_lossy(&fs::read(said).unwrap_or_default()).into_owned();
+        while !listens(&tail()) {
+            if let Some(status) = server.ended() {
+                return Err(format!("{name} ended with {status}: {}", tail().trim()));
+            }
+            if Instant::now() > deadline {
+                return Err(format!("{name} does not listen within {PATIENCE:?}: {}", tail()));
+            }
+            sleep(POLL_EVERY);
+        }
+        Ok(server)
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.0.try_wait().ok().flatten()
+    }
+
+    /// Kills it. An error means that it has ended already.
+    pub fn kill(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Another program may take a port between our choosing it and a server's binding it.
+const PORT_TRIES: usize = 5;
+
+/// Starts a server on ports that are free; on others where it does not start on these.
+///
+/// # Panics
+/// When it does not start on any.
+pub fn on_free_ports<T, const N: usize>(
+    name: &str,
+    mut start: impl FnMut([u16; N]) -> Result<T, String>,
+) -> T {
+    let mut said = String::new();
+    for _ in 0..PORT_TRIES {
+        match start(free_ports()) {
+            Ok(started) => return started,
+            Err(message) => said = message,
+        }
+    }
+    panic!("{name} does not start: {said}")
+}
+
+/// Waits for something that is to come.
+///
+/// # Panics
+/// When it does not come within our patience.
+pub fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
-    let tail = || fs::read_to_string(said).unwrap_or_default();
-    while !listens(&tail()) {
-        if let Ok(Some(status)) = process.try_wait() {
-            return Err(format!("it ended with {status}: {}", tail()));
-        }
-        if Instant::now() > deadline {
-            let _ = process.kill();
-            let _ = process.wait();
-            return Err(format!("it does not listen within {PATIENCE:?}: {}", tail()));
-        }
+    while !is() {
+        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
         sleep(POLL_EVERY);
     }
-    Ok(())
 }
 
 /// Ports that no program listens on right now.
-pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
+pub fn free_ports<const N: usize>() -> [u16; N] {
     let listeners =
         [(); N].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port"));
     listeners.map(|listener| listener.local_addr().expect("it is bound").port())
 }
 
 /// The processes that a process started.
-pub(crate) fn children_of(process: u32) -> Vec<u32> {
+pub fn children_of(process: u32) -> Vec<u32> {
     let listed = fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
     let listed = listed.unwrap_or_default();
     listed.split_whitespace().map(|child| child.parse().unwrap()).collect()
 }
 
 /// Sends a signal to a process that may be gone.
-pub(crate) fn signal(process: u32, name: &str) {
+pub fn signal(process: u32, name: &str) {
     let mut command = Command::new("kill");
     command.args([format!("-{name}"), process.to_string()]);
     let _ = command.stderr(Stdio::null()).status();

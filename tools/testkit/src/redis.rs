@@ -8,15 +8,13 @@ mod alone;
 
 pub use alone::RedisServer;
 
-use crate::far::Far;
-use crate::programs::signal;
-use crate::programs::{POLL_EVERY, find_program, free_ports};
+use crate::line::LineRelay;
+use crate::programs::{PATIENCE, Server, find_program, on_free_ports, signal, wait_until};
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// How many servers there are.
@@ -24,12 +22,6 @@ pub const NODES: usize = 3;
 
 /// Slots of a cluster.
 const SLOTS: usize = 16_384;
-
-/// How long servers may take to start and to find each other. Machines of tests are busy.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Other programs may take a port between our choosing it and the server's binding it.
-const PORT_TRIES: usize = 5;
 
 /// How the servers are run.
 #[derive(Debug, Clone, Copy, Default)]
@@ -63,7 +55,7 @@ pub struct RedisCluster {
 
 #[derive(Debug)]
 struct RedisNode {
-    process: Option<Child>,
+    process: Option<Server>,
     ports: Ports,
 }
 
@@ -78,13 +70,13 @@ struct Ports {
 /// Lines to the servers of a cluster, which is far away for those who go by them.
 #[derive(Debug)]
 pub struct RedisFar {
-    lines: [Far; NODES],
+    lines: [LineRelay; NODES],
 }
 
 impl RedisFar {
     /// The servers as a store on them is named.
     pub fn url(&self, name: &str) -> String {
-        url_of(self.lines.each_ref().map(Far::port), name)
+        url_of(self.lines.each_ref().map(|line| line.address().port()), name)
     }
 }
 
@@ -108,8 +100,11 @@ impl RedisCluster {
         let folder = tempfile::Builder::new().prefix("redis").tempdir().unwrap();
         let mut cluster = Self { nodes: Vec::new(), setup, folder };
         for number in 0..NODES {
-            let started = (0..PORT_TRIES).any(|_| cluster.add_node());
-            assert!(started, "redis-server {number} does not start: {}", cluster.log(number));
+            let node = on_free_ports("redis-server", |[clear, bus, tls]| {
+                let ports = Ports { clear, bus, tls };
+                Ok(RedisNode { process: Some(cluster.launch(number, ports)?), ports })
+            });
+            cluster.nodes.push(node);
         }
         cluster.join();
         cluster.wait();
@@ -143,31 +138,24 @@ impl RedisCluster {
     /// # Panics
     /// When they do not.
     pub fn far(&self, delay: Duration) -> RedisFar {
-        let lines = self.ports().map(|port| Far::to(port, delay));
+        let lines = self.ports().map(|port| LineRelay::far(port, delay));
         for (port, line) in self.ports().into_iter().zip(&lines) {
-            let said =
-                self.tell(port, &format!("CONFIG SET cluster-announce-port {}", line.port()));
+            let said = self
+                .tell(port, &format!("CONFIG SET cluster-announce-port {}", line.address().port()));
             assert!(said.unwrap().starts_with("+OK"), "a server has another port than its own");
         }
-        let started = Instant::now();
         let named = |port| {
             let said = self.tell(port, "CLUSTER SLOTS").unwrap();
-            lines.iter().all(|line| said.contains(&format!(":{}\r\n", line.port())))
+            lines.iter().all(|line| said.contains(&format!(":{}\r\n", line.address().port())))
         };
-        while !self.ports().into_iter().all(named) {
-            assert!(started.elapsed() < PATIENCE, "the servers do not learn of each other's lines");
-            sleep(POLL_EVERY);
-        }
+        wait_until("servers learn of each other's lines", || self.ports().into_iter().all(named));
         self.wait();
         RedisFar { lines }
     }
 
     /// Kills a server, at once and without a warning.
     pub fn kill(&mut self, number: usize) {
-        if let Some(mut process) = self.nodes[number].process.take() {
-            process.kill().unwrap();
-            process.wait().unwrap();
-        }
+        self.nodes[number].process = None;
     }
 
     /// Starts a server again that was killed, with what it kept. [`wait`](Self::wait) says when all are
@@ -176,9 +164,7 @@ impl RedisCluster {
     /// # Panics
     /// When it does not start.
     pub fn restart(&mut self, number: usize) {
-        let ports = self.nodes[number].ports;
-        let mut process = self.launch(number, ports);
-        assert!(self.answers(ports.clear, &mut process), "redis-server: {}", self.log(number));
+        let process = self.launch(number, self.nodes[number].ports).unwrap();
         self.nodes[number].process = Some(process);
     }
 
@@ -215,51 +201,25 @@ impl RedisCluster {
     /// # Panics
     /// When they do not.
     pub fn wait(&self) {
-        let started = Instant::now();
         let whole = |node: &RedisNode| {
             let said = self.tell(node.ports.clear, "CLUSTER INFO").unwrap_or_default();
             let known = format!("cluster_known_nodes:{NODES}\r\n");
             said.contains("cluster_state:ok") && said.contains(&known)
         };
-        while !self.nodes.iter().all(whole) {
-            assert!(started.elapsed() < PATIENCE, "the servers do not become one cluster");
-            sleep(POLL_EVERY);
-        }
+        wait_until("the servers are one cluster", || self.nodes.iter().all(whole));
     }
 
     /// Says a line of text to a server, and what it answers to that.
     pub fn tell(&self, port: u16, line: &str) -> io::Result<String> {
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        let mut reader = BufReader::new(stream.try_clone()?);
-        if let Some(password) = self.setup.password {
-            stream.write_all(format!("AUTH {password}\r\n").as_bytes())?;
-            answer(&mut reader)?;
-        }
-        stream.write_all(format!("{line}\r\n").as_bytes())?;
-        answer(&mut reader)
+        ask(port, self.setup.password, line)
     }
 
-    fn add_node(&mut self) -> bool {
-        let [clear, bus, tls] = free_ports();
-        let (number, ports) = (self.nodes.len(), Ports { clear, bus, tls });
-        let mut process = self.launch(number, ports);
-        let answers = self.answers(ports.clear, &mut process);
-        if answers {
-            self.nodes.push(RedisNode { process: Some(process), ports });
-        } else {
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-        answers
-    }
-
-    fn launch(&self, number: usize, ports: Ports) -> Child {
+    fn launch(&self, number: usize, ports: Ports) -> Result<Server, String> {
         let folder = self.folder.path().join(number.to_string());
         std::fs::create_dir_all(&folder).unwrap();
         let mut command = Command::new(find_program("redis-server"));
         command
-            .args(["--bind", "127.0.0.1", "--save", "", "--daemonize", "no", "--logfile", "log"])
+            .args(["--bind", "127.0.0.1", "--save", "", "--daemonize", "no"])
             .args(["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"])
             .args(["--port", &ports.clear.to_string(), "--cluster-port", &ports.bus.to_string()])
             // What was written is in the system's hands before it is answered, so it outlasts a kill. By
@@ -267,9 +227,7 @@ impl RedisCluster {
             .args(["--appendonly", if self.setup.forgets { "no" } else { "yes" }])
             .args(["--appendfsync", "always"])
             .arg("--dir")
-            .arg(&folder)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+            .arg(&folder);
         if let Some(password) = self.setup.password {
             command.args(["--requirepass", password, "--masterauth", password]);
         }
@@ -285,24 +243,11 @@ impl RedisCluster {
                 .arg("--tls-ca-cert-file")
                 .arg(authority);
         }
-        command.spawn().unwrap()
+        let answers =
+            |_: &str| self.tell(ports.clear, "PING").is_ok_and(|said| said.contains("PONG"));
+        Server::start(&mut command, &folder.join("said"), answers)
     }
 
-    /// Whether a server that was started listens; false where it ended.
-    fn answers(&self, port: u16, process: &mut Child) -> bool {
-        let started = Instant::now();
-        while started.elapsed() < PATIENCE {
-            match self.tell(port, "PING") {
-                Ok(said) if said.contains("PONG") => return true,
-                _ if process.try_wait().unwrap().is_some() => return false,
-                // Not yet, or it is still reading what it kept.
-                _ => sleep(POLL_EVERY),
-            }
-        }
-        false
-    }
-
-    /// Gives each server its slots, and lets them know of each other.
     fn join(&self) {
         let [first, ..] = &self.nodes[..] else { return };
         for (number, node) in self.nodes.iter().enumerate() {
@@ -317,20 +262,19 @@ impl RedisCluster {
             }
         }
     }
-
-    fn log(&self, number: usize) -> String {
-        let log = self.folder.path().join(number.to_string()).join("log");
-        std::fs::read_to_string(log).unwrap_or_default()
-    }
 }
 
-impl Drop for RedisCluster {
-    fn drop(&mut self) {
-        for process in self.nodes.iter_mut().filter_map(|node| node.process.as_mut()) {
-            let _ = process.kill();
-            let _ = process.wait();
-        }
+/// Says a line to a server, and gives its answer.
+fn ask(port: u16, password: Option<&str>, line: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut reader = BufReader::new(stream.try_clone()?);
+    if let Some(password) = password {
+        stream.write_all(format!("AUTH {password}\r\n").as_bytes())?;
+        answer(&mut reader)?;
     }
+    stream.write_all(format!("{line}\r\n").as_bytes())?;
+    answer(&mut reader)
 }
 
 /// One answer of a server: its first line, and what follows that says its length, or lists of such.

@@ -1,9 +1,9 @@
 //! A cluster of three NATS servers that loses the one that leads a stream, while a run goes on.
 
+use super::nats_cluster::NatsCluster;
 use crate::cluster::world::{Process, World};
 use crate::desk::MAIN;
 use apus_testkit::effort::rounds;
-use apus_testkit::nats::NatsCluster;
 use apus_testkit::rng::Rng;
 use std::thread::sleep;
 use std::time::{Duration, Instant};

@@ -1,12 +1,12 @@
 //! Machines with slow lines that lose packets, and lines that are cut and mended: each in a network namespace.
 
+use super::netns::{HUB, Net, NetLine};
+use super::versitygw::S3Server;
 use crate::cluster::world::{Process, World};
 use crate::desk::MAIN;
 use apus_testkit::effort::rounds;
 use apus_testkit::nats::NatsServer;
-use apus_testkit::netns::{HUB, Net, NetLine};
 use apus_testkit::rng::Rng;
-use apus_testkit::versitygw::S3Server;
 use std::thread::sleep;
 use std::time::Duration;
 

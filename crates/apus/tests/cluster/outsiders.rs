@@ -1,11 +1,11 @@
 //! Those who reach the queue and are none of its machines; and runs that their coordinator left.
 
+use super::outsider::Outsider;
 use crate::cluster::altered::{link, machine, newest};
 use crate::cluster::world::World;
 use crate::desk::REGTEST;
 use apus_cluster::{ClusterKey, Coordinator, LinkOptions, Worker};
 use apus_jobs::{JobOffer, JobQueue, Jobs, RunId};
-use apus_testkit::nats::Outsider;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Objects in a bucket of a real server that speaks S3.
 
+use super::versitygw::S3Server;
 use crate::cluster::world::{Process, World};
 use crate::desk::MAIN;
-use apus_testkit::versitygw::S3Server;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;

@@ -1,9 +1,9 @@
 //! The numbers, by Prometheus' own judgement, and the dashboard that shows them.
 
+use super::prometheus::{Prometheus, complaints};
 use crate::desk::{Desk, MAIN, fixtures};
 use crate::page::{Follower, start_with_page};
 use apus_testkit::http::get;
-use apus_testkit::prometheus::{Prometheus, complaints};
 use serde_json::Value;
 use std::collections::BTreeSet;
 

@@ -2,8 +2,8 @@
 
 use crate::lived::Lived;
 use crate::peers::nodes::{SYNC, expect_set, twin};
-use apus_bench::peers::line::{LineRelay, LineState, PeerLine};
 use apus_testkit::bitcoind::Bitcoind;
+use apus_testkit::line::{LineRelay, LineState, PeerLine};
 use std::net::{Ipv4Addr, SocketAddr};
 
 /// A round trip of 100 ms, and one segment of a hundred lost.

@@ -1,10 +1,10 @@
 //! Proofs from a real bridge node of Utreexo, and from one whose line is tampered with.
 
+use super::relay::{Fate, NodeLine};
 use crate::desk::{Desk, Ended};
 use apus_testkit::bitcoind::Bitcoind;
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
-use apus_testkit::relay::{Fate, NodeLine};
 use apus_testkit::utreexod::Utreexod;
 use bitcoin::hashes::Hash;
 use bitcoin::{Amount, Block, BlockHash, ScriptBuf, TxOut};

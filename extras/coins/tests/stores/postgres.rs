@@ -8,7 +8,7 @@ use apus_coins::{Access, CoinsReader, PostgresOptions, PostgresStore};
 use apus_coins::{BatchedStore, BatcherOptions};
 use apus_engine::utxo::CoinsStore;
 use apus_engine::utxo::store::MemoryStore;
-use apus_testkit::far::Far;
+use apus_testkit::line::LineRelay;
 use apus_testkit::postgres::PostgresServer;
 use apus_testkit::rng::Rng;
 use std::cell::Cell;
@@ -50,8 +50,8 @@ fn a_server_that_takes_no_writes_is_read_from_only(server: &PostgresServer) {
 /// However many coins are wanted, one way there and back is waited for, and then one more at most.
 fn batches_to_a_server_far_away_go_side_by_side(server: &PostgresServer) {
     let (delay, mut rng) = (Duration::from_millis(100), Rng::new(16));
-    let far = Far::to(server.port(), delay);
-    let store = open(&server.url_at(far.port(), "far"));
+    let far = LineRelay::far(server.port(), delay);
+    let store = open(&server.url_at(far.address().port(), "far"));
     let step = random_step(1, 3000, 4000, &mut rng);
     step.write(&*store).unwrap();
     let batches = BatcherOptions { size: 100, in_flight: 16, ..BatcherOptions::default() };

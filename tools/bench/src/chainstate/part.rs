@@ -16,8 +16,7 @@ use apus_sync::{ReadBack, Silent};
 use apus_testkit::rng::Rng;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Read, Write};
-use std::ops::Range;
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::sync_channel;
@@ -29,9 +28,6 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// And of records, so that they are still in a cache when they are looked at.
 const RECORDS_BYTES: usize = 256 << 10;
 
-/// Before each group: txid, length.
-const HEADER: usize = 32 + 4;
-
 /// The block that the made-up set is at.
 const BEST: BlockHash = BlockHash([7; 32]);
 
@@ -39,7 +35,7 @@ const BEST: BlockHash = BlockHash([7; 32]);
 const KEY: Obfuscation = Obfuscation::new([0x9a, 0x3c, 0x01, 0xfe, 0x77, 0x10, 0xc4, 0x5b]);
 
 /// One thing to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum ChainstatePart {
     /// Makes the set; not measured.
@@ -65,11 +61,6 @@ impl ChainstatePart {
             Self::Check => "check",
         }
     }
-
-    /// The part of that name.
-    pub fn of_name(name: &str) -> Option<Self> {
-        [Self::Make, Self::Copy, Self::Write, Self::Check].into_iter().find(|it| it.name() == name)
-    }
 }
 
 /// What doing a part led to.
@@ -86,7 +77,7 @@ pub(super) struct PartOutcome {
 }
 
 /// Does one part in `place` and leaves there what it led to.
-pub fn part(
+pub(super) fn part(
     place: &ChainstateFolder,
     part: ChainstatePart,
     coins: u64,
@@ -100,7 +91,9 @@ pub fn part(
         ChainstatePart::Check => check(place, interrupt)?,
     };
     done.seconds = start.elapsed().as_secs_f64();
-    place.tell(&done)
+    let path = place.told();
+    let text = serde_json::to_vec(&done).map_err(|error| BenchError::file(&path, error))?;
+    fs::write(&path, text).at(&path)
 }
 
 /// Writes the set as a file of records: txid, length of the group in four bytes, group.
@@ -135,12 +128,14 @@ fn make(
 
 fn write(place: &ChainstateFolder, interrupt: &AtomicBool) -> Result<PartOutcome, BenchError> {
     let path = place.set();
-    let mut records = SetRecords::new(File::open(&path).at(&path)?);
+    let file = File::open(&path).at(&path)?;
+    let mut records = BufReader::with_capacity(RECORDS_BYTES, file);
     let folder = DirStorage::new(place.chainstate());
     let mut writer = ChainstateWriter::new(&folder, BEST, KEY)?;
-    while let Some((txid, group)) = records.next().at(&path)? {
+    let mut group = Vec::new();
+    while let Some(txid) = next_record(&mut records, &mut group).at(&path)? {
         go_on(interrupt)?;
-        writer.put_group(&txid, group)?;
+        writer.put_group(&txid, &group)?;
     }
     let written = writer.finish()?;
     Ok(PartOutcome {
@@ -151,60 +146,17 @@ fn write(place: &ChainstateFolder, interrupt: &AtomicBool) -> Result<PartOutcome
     })
 }
 
-/// The records of a set, read some at a time.
-struct SetRecords {
-    file: File,
-    buffer: Vec<u8>,
-    /// What of the buffer was not given yet.
-    left: Range<usize>,
-}
-
-impl SetRecords {
-    fn new(file: File) -> Self {
-        Self { file, buffer: vec![0; RECORDS_BYTES], left: 0..0 }
+/// The next transaction's coins; none at the end of the file.
+fn next_record(records: &mut impl BufRead, group: &mut Vec<u8>) -> io::Result<Option<Txid>> {
+    if records.fill_buf()?.is_empty() {
+        return Ok(None);
     }
-
-    /// The next one; none at the end of the file.
-    fn next(&mut self) -> io::Result<Option<(Txid, &[u8])>> {
-        if self.whole().is_none() {
-            self.fill()?;
-        }
-        match self.whole() {
-            Some(end) => Ok(Some(self.give(end))),
-            None if self.left.is_empty() => Ok(None),
-            None => Err(io::ErrorKind::InvalidData.into()),
-        }
-    }
-
-    /// Where the next record ends, if all of it is here.
-    fn whole(&self) -> Option<usize> {
-        let header = self.buffer[self.left.clone()].first_chunk::<HEADER>()?;
-        let length = header.last_chunk().map(|length| u32::from_le_bytes(*length))?;
-        let end = (self.left.start + HEADER).checked_add(length as usize)?;
-        (end <= self.left.end).then_some(end)
-    }
-
-    fn give(&mut self, end: usize) -> (Txid, &[u8]) {
-        let record = &self.buffer[self.left.start..end];
-        self.left.start = end;
-        let (header, group) = record.split_at(HEADER);
-        let mut txid = Txid([0; 32]);
-        txid.0.copy_from_slice(&header[..32]);
-        (txid, group)
-    }
-
-    /// Fills the buffer as far as the file goes.
-    fn fill(&mut self) -> io::Result<()> {
-        self.buffer.copy_within(self.left.clone(), 0);
-        self.left = 0..self.left.len();
-        while self.left.end < self.buffer.len() {
-            match self.file.read(&mut self.buffer[self.left.end..])? {
-                0 => break,
-                count => self.left.end += count,
-            }
-        }
-        Ok(())
-    }
+    let (mut txid, mut length) = (Txid([0; 32]), [0; 4]);
+    records.read_exact(&mut txid.0)?;
+    records.read_exact(&mut length)?;
+    group.resize(u32::from_le_bytes(length) as usize, 0);
+    records.read_exact(group)?;
+    Ok(Some(txid))
 }
 
 fn copy(from: &Path, to: &Path, interrupt: &AtomicBool) -> Result<PartOutcome, BenchError> {
@@ -266,12 +218,17 @@ fn size_of_files(folder: &Path) -> io::Result<u64> {
 // Txids ascend as they are made, so nothing is sorted and no memory grows with the set. Shares
 // are about those of the main chain's coins in 2025; nothing here is spent or validated.
 
-/// One coin in so many parts of 1,000 has a script of this kind; what is left is bare multisig.
-const P2TR: u64 = 310;
-const P2WPKH: u64 = 300;
-const P2PKH: u64 = 270;
-const P2SH: u64 = 90;
-const P2WSH: u64 = 20;
+/// Of 1,000 coins so many have a script of this kind: bytes around hashes, and how long these are.
+type ScriptShare = (u64, &'static [(&'static [u8], usize, &'static [u8])]);
+const SCRIPTS: &[ScriptShare] = &[
+    (310, &[(&[0x51, 32], 32, &[])]),
+    (300, &[(&[0, 20], 20, &[])]),
+    (270, &[(&[0x76, 0xa9, 20], 20, &[0x88, 0xac])]),
+    (90, &[(&[0xa9, 20], 20, &[0x87])]),
+    (20, &[(&[0, 32], 32, &[])]),
+    // Two of three keys, bare.
+    (10, &[(&[0x51, 33, 2], 32, &[]), (&[33, 3], 32, &[]), (&[33, 2], 32, &[0x53, 0xae])]),
+];
 
 /// Above the heights of the main chain of today, so that they take as many bytes.
 const HEIGHT_MAX: u64 = 900_000;
@@ -349,33 +306,20 @@ impl MadeUpSet {
     }
 
     fn choose_script(&mut self) {
-        let (kind, rng) = (self.rng.below(1_000), &mut self.rng);
-        let script = &mut self.script;
-        script.clear();
-        let mut around = |before: &[u8], hash: usize, after: &[u8]| {
-            script.extend_from_slice(before);
-            rng.append(script, hash);
-            script.extend_from_slice(after);
+        let mut left = self.rng.below(1_000);
+        let share = |(share, _): &&ScriptShare| match left.checked_sub(*share) {
+            None => true,
+            Some(less) => {
+                left = less;
+                false
+            }
         };
-        let mut end = P2TR;
-        let mut below = |share: u64| {
-            end += share;
-            kind < end
-        };
-        if kind < P2TR {
-            around(&[0x51, 32], 32, &[]);
-        } else if below(P2WPKH) {
-            around(&[0, 20], 20, &[]);
-        } else if below(P2PKH) {
-            around(&[0x76, 0xa9, 20], 20, &[0x88, 0xac]);
-        } else if below(P2SH) {
-            around(&[0xa9, 20], 20, &[0x87]);
-        } else if below(P2WSH) {
-            around(&[0, 32], 32, &[]);
-        } else {
-            around(&[0x51, 33, 2], 32, &[]);
-            around(&[33, 3], 32, &[]);
-            around(&[33, 2], 32, &[0x53, 0xae]);
+        let (_, parts) = SCRIPTS.iter().find(share).expect("the shares are 1,000");
+        self.script.clear();
+        for (before, hash, after) in *parts {
+            self.script.extend_from_slice(before);
+            self.rng.append(&mut self.script, *hash);
+            self.script.extend_from_slice(after);
         }
     }
 }

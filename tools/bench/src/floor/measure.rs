@@ -4,7 +4,7 @@
 //! run would have it at best: files in the page cache, buffers in the cache of a core.
 
 use super::bill::{KernelRates, MachineLimits, WorkRate};
-use super::timing::{best_rate, rate};
+use super::timing::rate;
 use crate::error::{AtPath, BenchError, go_on};
 use apus_chain::{BlockLayout, HEADER_SIZE, MuHashBatch, write_compact_size};
 use apus_datadir::Obfuscation;
@@ -37,24 +37,24 @@ const ELEMENT_BYTES: usize = 71;
 const ELEMENTS: u64 = 64;
 
 /// What to measure with.
-pub struct MachineMeasure<'a> {
+pub(super) struct MachineMeasure<'a> {
     /// How many threads "all" are.
-    pub threads: usize,
+    pub(super) threads: usize,
     /// How long each measurement lasts.
-    pub span: Duration,
+    pub(super) span: Duration,
     /// Block files, all in the page cache.
-    pub files: &'a [PathBuf],
+    pub(super) files: &'a [PathBuf],
     /// Raw blocks.
-    pub blocks: &'a [Vec<u8>],
+    pub(super) blocks: &'a [Vec<u8>],
     /// A folder for a file of 32 MiB, which is removed again.
-    pub scratch: &'a Path,
+    pub(super) scratch: &'a Path,
     /// Once set, nothing more is measured.
-    pub interrupt: &'a AtomicBool,
+    pub(super) interrupt: &'a AtomicBool,
 }
 
 impl MachineMeasure<'_> {
     /// Measures everything; the kernels' rates are measured elsewhere. `each` is told what comes next.
-    pub fn limits(
+    pub(super) fn limits(
         &self,
         kernels: Vec<KernelRates>,
         each: &mut dyn FnMut(&str),
@@ -65,8 +65,7 @@ impl MachineMeasure<'_> {
             Ok::<_, BenchError>(())
         };
         next("copying buffers")?;
-        let copy_large = self.copy(LARGE_BYTES);
-        let copy_cached = self.copy(CACHED_BYTES);
+        let (copy_large, copy_cached) = (self.copy(LARGE_BYTES), self.copy(CACHED_BYTES));
         next("reading files")?;
         let read = self.read().at(self.scratch)?;
         next("undoing obfuscation")?;
@@ -91,21 +90,22 @@ impl MachineMeasure<'_> {
         })
     }
 
+    fn rate<S: Send>(
+        &self,
+        state: impl Fn(usize) -> S,
+        work: impl Fn(&mut S) -> u64 + Sync,
+    ) -> WorkRate {
+        rate(self.threads, self.span, state, work)
+    }
+
     fn copy(&self, bytes: usize) -> WorkRate {
         let state = |_| (vec![0x5a_u8; bytes], vec![0; bytes], 0);
-        rate(self.threads, |threads| {
-            best_rate(
-                threads,
-                self.span,
-                state,
-                |(from, to, at): &mut (Vec<u8>, Vec<u8>, usize)| {
-                    let part = *at..*at + STEP_BYTES;
-                    to[part.clone()].copy_from_slice(black_box(&from[part]));
-                    black_box(&mut *to);
-                    *at = (*at + STEP_BYTES) % bytes;
-                    STEP_BYTES as u64
-                },
-            )
+        self.rate(state, |(from, to, at)| {
+            let part = *at..*at + STEP_BYTES;
+            to[part.clone()].copy_from_slice(black_box(&from[part]));
+            black_box(&mut *to);
+            *at = (*at + STEP_BYTES) % bytes;
+            STEP_BYTES as u64
         })
     }
 
@@ -113,91 +113,60 @@ impl MachineMeasure<'_> {
     fn read(&self) -> io::Result<WorkRate> {
         let files = BlockFilesAsOne::open(self.files)?;
         let failed = FirstIoError::default();
-        let measured = READ_BYTES.map(|buffer| {
-            rate(self.threads, |threads| {
-                let state = |index: usize| {
-                    let place = files.bytes / threads as u64 * index as u64;
-                    (vec![0; buffer], place)
-                };
-                best_rate(threads, self.span, state, |(buffer, place): &mut (Vec<u8>, u64)| {
-                    let read = failed.note(files.read(buffer, *place)).unwrap_or(0);
-                    *place = (*place + read as u64) % files.bytes;
-                    black_box(&mut *buffer);
-                    read as u64
-                })
+        let [first, rest @ ..] = READ_BYTES.map(|buffer| {
+            let apart = files.bytes / self.threads as u64;
+            let state = |index| (vec![0; buffer], apart * index as u64);
+            self.rate(state, |(buffer, place)| {
+                let read = failed.note(files.read(buffer, *place)).unwrap_or(0);
+                *place = (*place + read as u64) % files.bytes;
+                black_box(&mut *buffer);
+                read as u64
             })
         });
         failed.expect_none()?;
-        let [first, rest @ ..] = measured;
         Ok(rest.into_iter().fold(first, WorkRate::best))
     }
 
     fn obfuscation(&self) -> WorkRate {
         let key = Obfuscation::new([1, 2, 3, 4, 5, 6, 7, 8]);
-        rate(self.threads, |threads| {
-            best_rate(
-                threads,
-                self.span,
-                |_| vec![0; CACHED_BYTES],
-                |bytes: &mut Vec<u8>| {
-                    key.apply(black_box(bytes), 8);
-                    bytes.len() as u64
-                },
-            )
+        let state = |_| vec![0; CACHED_BYTES];
+        self.rate(state, |bytes| {
+            key.apply(black_box(bytes), 8);
+            bytes.len() as u64
         })
     }
 
     fn parse(&self) -> WorkRate {
         let state = |index| (BlockLayout::new(), index);
-        rate(self.threads, |threads| {
-            best_rate(threads, self.span, state, |(layout, at): &mut (BlockLayout, usize)| {
-                let block = &self.blocks[*at % self.blocks.len()];
-                *at += 1;
-                let parsed = layout.read(black_box(block)).map_or(0, |view| view.raw().len());
-                black_box(parsed) as u64
-            })
+        self.rate(state, |(layout, at)| {
+            let block = &self.blocks[*at % self.blocks.len()];
+            *at += 1;
+            let parsed = layout.read(black_box(block)).map_or(0, |view| view.raw().len());
+            black_box(parsed) as u64
         })
     }
 
     fn muhash(&self) -> WorkRate {
-        let state = |index: usize| (MuHashBatch::new(), [index as u8; ELEMENT_BYTES]);
-        rate(self.threads, |threads| {
-            best_rate(
-                threads,
-                self.span,
-                state,
-                |state: &mut (MuHashBatch, [u8; ELEMENT_BYTES])| {
-                    let (batch, element) = state;
-                    for _ in 0..ELEMENTS {
-                        batch.insert(black_box(element));
-                    }
-                    ELEMENTS
-                },
-            )
+        let state = |index| (MuHashBatch::new(), [index as u8; ELEMENT_BYTES]);
+        self.rate(state, |(batch, element)| {
+            (0..ELEMENTS).for_each(|_| batch.insert(black_box(element)));
+            ELEMENTS
         })
     }
 
     /// Written again and again over the same few megabytes, so that no disk is waited for.
     fn write(&self) -> io::Result<WorkRate> {
         let failed = FirstIoError::default();
-        let measured = rate(self.threads, |threads| {
-            let state = |index: usize| {
-                let path = self.scratch.join(format!("floor-{index}.tmp"));
-                (failed.note(ScratchFile::create(path)), vec![0x5a; WRITE_BYTES], 0)
-            };
-            best_rate(
-                threads,
-                self.span,
-                state,
-                |state: &mut (Option<ScratchFile>, Vec<u8>, u64)| {
-                    let (file, bytes, place) = state;
-                    if let Some(file) = file {
-                        failed.note(file.file.write_all_at(bytes, *place));
-                    }
-                    *place = (*place + WRITE_BYTES as u64) % WRITTEN_BYTES_MAX;
-                    WRITE_BYTES as u64
-                },
-            )
+        let state = |index| {
+            let path = self.scratch.join(format!("floor-{index}.tmp"));
+            (failed.note(ScratchFile::create(path)), vec![0x5a; WRITE_BYTES], 0)
+        };
+        let measured = self.rate(state, |(file, bytes, place)| {
+            if let Some(file) = file {
+                failed.note(file.file.write_all_at(bytes, *place));
+            }
+            *place = (*place + WRITE_BYTES as u64) % WRITTEN_BYTES_MAX;
+            WRITE_BYTES as u64
         });
         failed.expect_none()?;
         Ok(measured)
@@ -297,33 +266,17 @@ const TRANSACTIONS: u64 = 3_000;
 
 /// The bytes of a block of transactions with two inputs and two outputs each, in the form with
 /// witnesses. They parse, and that is all that is right about them.
-pub fn made_up_block() -> Vec<u8> {
+pub(super) fn made_up_block() -> Vec<u8> {
+    // Outpoint, empty script, sequence; amount, script; a signature and a key.
+    let input = [&[7; 36][..], &[0], &[0xff; 4]].concat();
+    let output = [&[1; 8][..], &[22, 0, 20], &[9; 20]].concat();
+    let witness = [&[2, 71][..], &[3; 71], &[33], &[2; 33]].concat();
+    let [inputs, outputs, witnesses] = [input, output, witness].map(|one| one.repeat(2));
+    let version = [2, 0, 0, 0, 0, 1];
+    let tx = [&version[..], &[2], &inputs, &[2], &outputs, &witnesses, &[0; 4]].concat();
     let mut block = vec![0; HEADER_SIZE];
     write_compact_size(&mut block, TRANSACTIONS);
-    for _ in 0..TRANSACTIONS {
-        block.extend_from_slice(&[2, 0, 0, 0, 0, 1]);
-        block.push(2);
-        for _ in 0..2 {
-            // Outpoint, empty script, sequence.
-            block.extend_from_slice(&[7; 36]);
-            block.push(0);
-            block.extend_from_slice(&[0xff; 4]);
-        }
-        block.push(2);
-        for _ in 0..2 {
-            block.extend_from_slice(&[1; 8]);
-            block.extend_from_slice(&[22, 0, 20]);
-            block.extend_from_slice(&[9; 20]);
-        }
-        for _ in 0..2 {
-            // A signature and a key.
-            block.extend_from_slice(&[2, 71]);
-            block.extend_from_slice(&[3; 71]);
-            block.push(33);
-            block.extend_from_slice(&[2; 33]);
-        }
-        block.extend_from_slice(&[0; 4]);
-    }
+    block.extend(tx.repeat(TRANSACTIONS as usize));
     block
 }
 

@@ -3,13 +3,13 @@
 //! A limit is what the machine can do when nothing disturbs it, so the best of many short rounds
 //! counts and not their mean. All threads begin a round together and it ends with the last of them:
 //! a rate of two threads is one that two threads really had at the same moment. What is measured
-//! must not block or panic; nothing here allocates between rounds.
+//! must not block or panic.
 
 use super::bill::{KernelRates, WorkRate};
 use super::work::double_compressions;
 use apus_hash::{KeyedHasher, Message, Sha256Kernel, sha256, sha256d_many, sha256d_pairs};
 use std::hint::{self, black_box};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,105 +27,77 @@ const SPANS_MAX: u32 = 5;
 /// nothing and leave them out, however many they are.
 const CALLS_MAX: u64 = 1 << 40;
 
-/// Looks at a barrier before the core is given to another thread.
+/// Looks at the others before the core is given to another thread.
 const SPINS: u32 = 2_000;
 
 /// Runs `work` on `threads` threads again and again for `span`, each on a state of its own from
 /// `state`, and returns the most units per second of all threads together. `work` returns the
 /// units that it did.
-pub(super) fn best_rate<S>(
+fn best_rate<S: Send>(
     threads: usize,
     span: Duration,
-    state: impl Fn(usize) -> S + Sync,
+    state: impl Fn(usize) -> S,
     work: impl Fn(&mut S) -> u64 + Sync,
 ) -> f64 {
-    let threads = threads.max(1);
-    let course = RateRounds::new(threads, span);
-    thread::scope(|scope| {
-        for index in 1..threads {
-            let (course, state, work) = (&course, &state, &work);
-            scope.spawn(move || course.run(index, state(index), work));
+    let mut states: Vec<S> = (0..threads.max(1)).map(state).collect();
+    let (mut calls, mut rates, begun) = (1, TopRates::default(), Instant::now());
+    loop {
+        let (took, units) = round(&mut states, calls, &work);
+        if took < ROUND / 2 && calls < CALLS_MAX {
+            // Too short to trust: more calls from here on.
+            calls *= 2;
+        } else {
+            rates.push(units as f64 / took.as_secs_f64());
         }
-        course.run(0, state(0), &work)
-    })
-}
-
-/// What the threads of one measurement share.
-struct RateRounds {
-    barrier: SpinBarrier,
-    epoch: Instant,
-    span: Duration,
-    calls: AtomicU64,
-    over: AtomicBool,
-    rounds: Vec<ThreadRound>,
-}
-
-/// What one thread did in the round that just ended: nanoseconds since the epoch, and units.
-#[derive(Default)]
-struct ThreadRound {
-    start: AtomicU64,
-    end: AtomicU64,
-    units: AtomicU64,
-}
-
-impl RateRounds {
-    fn new(threads: usize, span: Duration) -> Self {
-        Self {
-            barrier: SpinBarrier::new(threads),
-            epoch: Instant::now(),
-            span,
-            calls: AtomicU64::new(1),
-            over: AtomicBool::new(false),
-            rounds: (0..threads).map(|_| ThreadRound::default()).collect(),
+        let spent = begun.elapsed();
+        if spent >= span && rates.confirmed() || spent >= span * SPANS_MAX && !rates.is_empty() {
+            return rates.best();
         }
     }
+}
 
-    fn now(&self) -> u64 {
-        self.epoch.elapsed().as_nanos() as u64
-    }
-
-    /// One thread's part. The first thread is the one that judges rounds, and its result counts.
-    fn run<S>(&self, index: usize, mut state: S, work: &impl Fn(&mut S) -> u64) -> f64 {
+/// So many calls on each thread, which begin together: the time from the first start to the last end, and the units
+/// of all.
+fn round<S: Send>(
+    states: &mut [S],
+    calls: u64,
+    work: &(impl Fn(&mut S) -> u64 + Sync),
+) -> (Duration, u64) {
+    let (threads, arrived) = (states.len(), AtomicUsize::new(0));
+    let run = |state: &mut S| {
         // Brings code and data into the caches and the core out of its sleep.
-        work(&mut state);
-        let (mut rates, mut begun) = (TopRates::default(), None);
-        loop {
-            self.barrier.wait();
-            if self.over.load(Ordering::Acquire) {
-                return rates.best();
-            }
-            let start = self.now();
-            let calls = self.calls.load(Ordering::Relaxed);
-            let units = (0..calls).map(|_| work(&mut state)).sum();
-            let round = &self.rounds[index];
-            round.start.store(start, Ordering::Relaxed);
-            round.end.store(self.now(), Ordering::Relaxed);
-            round.units.store(units, Ordering::Relaxed);
-            self.barrier.wait();
-            if index == 0 {
-                let (nanoseconds, units) = self.judge();
-                let begun = *begun.get_or_insert(start);
-                if nanoseconds < ROUND.as_nanos() as u64 / 2 && calls < CALLS_MAX {
-                    // Too short to trust: more calls from here on.
-                    self.calls.store(calls * 2, Ordering::Relaxed);
-                } else {
-                    rates.push(units as f64 * 1e9 / nanoseconds as f64);
-                }
-                let spent = Duration::from_nanos(self.now() - begun);
-                let over = spent >= self.span && rates.confirmed()
-                    || spent >= self.span * SPANS_MAX && !rates.is_empty();
-                self.over.store(over, Ordering::Release);
-            }
-        }
-    }
+        work(state);
+        meet(threads, &arrived);
+        let start = Instant::now();
+        let units: u64 = (0..calls).map(|_| work(state)).sum();
+        (start, Instant::now(), units)
+    };
+    let run = &run;
+    let parts: Vec<(Instant, Instant, u64)> = thread::scope(|scope| {
+        let spawn = |state| scope.spawn(move || run(state));
+        let all: Vec<_> = states.iter_mut().map(spawn).collect();
+        let join = |thread: thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        all.into_iter().map(join).collect()
+    });
+    let (start, end) = (parts.iter().map(|it| it.0).min(), parts.iter().map(|it| it.1).max());
+    let took = end.zip(start).map_or(Duration::ZERO, |(end, start)| end - start);
+    (took.max(Duration::from_nanos(1)), parts.iter().map(|it| it.2).sum())
+}
 
-    /// The last round's length, from the first start to the last end, and the units of all.
-    fn judge(&self) -> (u64, u64) {
-        let starts = self.rounds.iter().map(|round| round.start.load(Ordering::Relaxed));
-        let ends = self.rounds.iter().map(|round| round.end.load(Ordering::Relaxed));
-        let units = self.rounds.iter().map(|round| round.units.load(Ordering::Relaxed)).sum();
-        let (start, end) = (starts.min().unwrap_or(0), ends.max().unwrap_or(0));
-        (end.saturating_sub(start).max(1), units)
+/// Threads meet here without going to sleep: waking up would take longer than many a round.
+fn meet(threads: usize, arrived: &AtomicUsize) {
+    arrived.fetch_add(1, Ordering::AcqRel);
+    let mut spins = 0;
+    while arrived.load(Ordering::Acquire) < threads {
+        if spins < SPINS {
+            spins += 1;
+            hint::spin_loop();
+        } else {
+            // More threads than free cores: the one waited for may need this one.
+            thread::yield_now();
+        }
     }
 }
 
@@ -160,38 +132,6 @@ impl TopRates {
     }
 }
 
-/// Threads meet here without going to sleep: waking up would take longer than many a round.
-struct SpinBarrier {
-    threads: usize,
-    arrived: AtomicUsize,
-    generation: AtomicUsize,
-}
-
-impl SpinBarrier {
-    fn new(threads: usize) -> Self {
-        Self { threads, arrived: AtomicUsize::new(0), generation: AtomicUsize::new(0) }
-    }
-
-    fn wait(&self) {
-        let generation = self.generation.load(Ordering::Acquire);
-        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
-            self.arrived.store(0, Ordering::Relaxed);
-            self.generation.store(generation + 1, Ordering::Release);
-            return;
-        }
-        let mut spins = 0;
-        while self.generation.load(Ordering::Acquire) == generation {
-            if spins < SPINS {
-                spins += 1;
-                hint::spin_loop();
-            } else {
-                // More threads than free cores: the one waited for may need this one.
-                thread::yield_now();
-            }
-        }
-    }
-}
-
 // ---- SHA-256 kernels ----
 //
 // A process has one kernel, which `APUS_SHA256` chooses at its start, so that a machine with
@@ -212,12 +152,12 @@ const OUTPOINTS: usize = 8_192;
 const STREAM_BYTES: usize = 64 << 10;
 
 /// Names of the kernels that this machine can run, the fastest first.
-pub fn kernel_names() -> Vec<&'static str> {
+pub(super) fn kernel_names() -> Vec<&'static str> {
     Sha256Kernel::available().into_iter().map(Sha256Kernel::name).collect()
 }
 
 /// Measures every shape for `span` on one thread and again on `threads`.
-pub fn kernel_rates(threads: usize, span: Duration) -> KernelRates {
+pub(super) fn kernel_rates(threads: usize, span: Duration) -> KernelRates {
     KernelRates {
         kernel: Sha256Kernel::current().name().to_owned(),
         transactions: messages(&lengths_of_a_block(), threads, span),
@@ -228,10 +168,16 @@ pub fn kernel_rates(threads: usize, span: Duration) -> KernelRates {
     }
 }
 
-/// A rate for one thread and for all.
-pub(super) fn rate(threads: usize, measure: impl Fn(usize) -> f64) -> WorkRate {
-    let one_thread = measure(1);
-    let all_threads = if threads == 1 { one_thread } else { measure(threads) };
+/// The [`best_rate`] of one thread and of all.
+pub(super) fn rate<S: Send>(
+    threads: usize,
+    span: Duration,
+    state: impl Fn(usize) -> S,
+    work: impl Fn(&mut S) -> u64 + Sync,
+) -> WorkRate {
+    let one_thread = best_rate(1, span, &state, &work);
+    let all_threads =
+        if threads == 1 { one_thread } else { best_rate(threads, span, &state, &work) };
     WorkRate { one_thread, all_threads }
 }
 
@@ -266,47 +212,35 @@ fn messages(lengths: &[usize], threads: usize, span: Duration) -> WorkRate {
             Message([version, inner, lock_time])
         })
         .collect();
-    rate(threads, |threads| {
-        let out = |_| vec![[0; 32]; messages.len()];
-        best_rate(threads, span, out, |out: &mut Vec<[u8; 32]>| {
-            sha256d_many(black_box(&messages), out);
-            compressions
-        })
+    let out = |_| vec![[0; 32]; messages.len()];
+    rate(threads, span, out, |out| {
+        sha256d_many(black_box(&messages), out);
+        compressions
     })
 }
 
 fn merkle_nodes(threads: usize, span: Duration) -> WorkRate {
-    rate(threads, |threads| {
-        let state = |_| (vec![[0x5a; 64]; NODES], vec![[0; 32]; NODES]);
-        best_rate(threads, span, state, |(pairs, out): &mut (Vec<_>, Vec<_>)| {
-            sha256d_pairs(black_box(pairs), out);
-            NODES as u64 * double_compressions(64)
-        })
+    let state = |_| (vec![[0x5a; 64]; NODES], vec![[0; 32]; NODES]);
+    rate(threads, span, state, |(pairs, out)| {
+        sha256d_pairs(black_box(pairs), out);
+        NODES as u64 * double_compressions(64)
     })
 }
 
 fn outpoints(threads: usize, span: Duration) -> WorkRate {
     let hasher = KeyedHasher::new(&[7; 64]);
-    rate(threads, |threads| {
-        let state = |_| (vec![[0x5a; 36]; OUTPOINTS], [0; 4]);
-        best_rate(threads, span, state, |(outpoints, sum): &mut (Vec<_>, _)| {
-            hasher.sum_many(black_box(outpoints), sum);
-            OUTPOINTS as u64
-        })
+    let state = |_| (vec![[0x5a; 36]; OUTPOINTS], [0; 4]);
+    rate(threads, span, state, |(outpoints, sum)| {
+        hasher.sum_many(black_box(outpoints), sum);
+        OUTPOINTS as u64
     })
 }
 
 fn stream(threads: usize, span: Duration) -> WorkRate {
-    rate(threads, |threads| {
-        best_rate(
-            threads,
-            span,
-            |_| vec![0x5a; STREAM_BYTES],
-            |bytes: &mut Vec<u8>| {
-                black_box(sha256(black_box(bytes)));
-                double_compressions(STREAM_BYTES as u64) - 1
-            },
-        )
+    let state = |_| vec![0x5a_u8; STREAM_BYTES];
+    rate(threads, span, state, |bytes| {
+        black_box(sha256(black_box(bytes)));
+        double_compressions(STREAM_BYTES as u64) - 1
     })
 }
 
@@ -356,23 +290,6 @@ mod tests {
         assert_eq!((rates.best(), rates.confirmed()), (100.0, true));
         rates.push(200.0);
         assert_eq!((rates.best(), rates.confirmed()), (200.0, false));
-    }
-
-    #[test]
-    fn a_barrier_holds_all_threads_back_and_can_be_used_again() {
-        let (barrier, count) = (SpinBarrier::new(4), AtomicUsize::new(0));
-        thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    for round in 1..=50 {
-                        count.fetch_add(1, Ordering::Relaxed);
-                        barrier.wait();
-                        assert_eq!(count.load(Ordering::Relaxed), 4 * round);
-                        barrier.wait();
-                    }
-                });
-            }
-        });
     }
 }
 

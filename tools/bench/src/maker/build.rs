@@ -6,13 +6,18 @@
 
 use super::keys::Keyring;
 use super::plan::PlannedBlock;
-use super::tx::{TxWriter, WrittenTx, write_compact, write_output};
+use super::tx::{output_of, written};
 use apus_chain::{
-    BlockHash, Header, Height, MerkleRoot, MerkleScratch, Network, OP_RETURN, Params,
-    check_proof_of_work, height_push, merkle_root,
+    BlockHash, Header, Height, MerkleRoot, MerkleScratch, Network, Params, check_proof_of_work,
+    height_push, merkle_root, write_compact_size,
 };
-use apus_hash::{Message, sha256d, sha256d_many};
+use apus_hash::sha256d;
 use apus_testkit::rng::Rng;
+use bitcoin::absolute::LockTime;
+use bitcoin::consensus::serialize;
+use bitcoin::hashes::Hash;
+use bitcoin::transaction::Version;
+use bitcoin::{Amount, ScriptBuf, Transaction, TxIn, TxOut, Witness};
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -42,14 +47,20 @@ pub(super) struct Builder<'a> {
     scratch: MerkleScratch,
 }
 
-/// Transactions made by one thread in one go.
-struct TxGroup {
-    /// Where they are in the block, the coinbase left out.
-    places: Vec<u32>,
+/// A transaction, and its names.
+#[derive(Clone, Default)]
+struct BuiltTx {
     bytes: Vec<u8>,
-    written: Vec<WrittenTx>,
-    txids: Vec<[u8; 32]>,
-    wtxids: Vec<[u8; 32]>,
+    txid: [u8; 32],
+    wtxid: [u8; 32],
+}
+
+impl From<Transaction> for BuiltTx {
+    fn from(tx: Transaction) -> Self {
+        let (txid, wtxid) = (tx.compute_txid(), tx.compute_wtxid());
+        let (txid, wtxid) = (txid.to_byte_array(), wtxid.to_byte_array());
+        Self { bytes: serialize(&tx), txid, wtxid }
+    }
 }
 
 impl<'a> Builder<'a> {
@@ -68,83 +79,58 @@ impl<'a> Builder<'a> {
 
     pub(super) fn build(&mut self, plan: &PlannedBlock) -> BuiltBlock {
         self.txids.resize(plan.slots, [0; 32]);
-        let mut groups: Vec<TxGroup> = Vec::new();
+        let mut txs = vec![BuiltTx::default(); plan.txs.len()];
         for layer in layers(plan) {
-            let made = self.layer(plan, &layer);
-            for group in &made {
-                for (place, txid) in group.places.iter().zip(&group.txids) {
-                    self.txids[plan.txs[*place as usize].slot as usize] = *txid;
-                }
-            }
-            groups.extend(made);
-        }
-        // Where each transaction is: its group, and its number there.
-        let mut at = vec![(0, 0); plan.txs.len()];
-        for (number, group) in groups.iter().enumerate() {
-            for (entry, place) in group.places.iter().enumerate() {
-                at[*place as usize] = (number, entry);
+            for (place, tx) in self.layer(plan, &layer) {
+                self.txids[plan.txs[place as usize].slot as usize] = tx.txid;
+                txs[place as usize] = tx;
             }
         }
-        let ids = |of: fn(&TxGroup) -> &[[u8; 32]], coinbase| {
-            let rest = at.iter().map(|&(group, entry)| of(&groups[group])[entry]);
-            std::iter::once(coinbase).chain(rest).collect::<Vec<[u8; 32]>>()
+        let ids = |coinbase, of: fn(&BuiltTx) -> [u8; 32]| {
+            std::iter::once(coinbase).chain(txs.iter().map(of)).collect::<Vec<[u8; 32]>>()
         };
-        let commitment = (!plan.txs.is_empty()).then(|| {
+        let commitment = (!txs.is_empty()).then(|| {
             // The coinbase counts as zeros (BIP-141).
-            let wtxids = ids(|group| &group.wtxids, [0; 32]);
-            let root = merkle_root(&wtxids, &mut self.scratch).root;
+            let root = merkle_root(&ids([0; 32], |tx| tx.wtxid), &mut self.scratch).root;
             sha256d(&[root, [0; 32]].concat())
         });
-        let (coinbase, txid) = coinbase(self.keys, plan, commitment);
-        self.txids[plan.coinbase_slot as usize] = txid;
-        let root = merkle_root(&ids(|group| &group.txids, txid), &mut self.scratch).root;
+        let coinbase = BuiltTx::from(coinbase(self.keys, plan, commitment));
+        self.txids[plan.coinbase_slot as usize] = coinbase.txid;
+        let root = merkle_root(&ids(coinbase.txid, |tx| tx.txid), &mut self.scratch).root;
         let (header, hash) = self.mine(MerkleRoot(root));
-        let size: usize = groups.iter().map(|group| group.bytes.len()).sum();
-        let mut bytes = Vec::with_capacity(Header::SIZE + 3 + coinbase.len() + size);
-        bytes.extend(header.to_bytes());
-        write_compact(&mut bytes, plan.txs.len() + 1);
-        bytes.extend(coinbase);
-        for (group, entry) in at {
-            let TxGroup { bytes: made, written, .. } = &groups[group];
-            bytes.extend_from_slice(&made[written[entry].whole.clone()]);
-        }
+        let mut bytes = header.to_bytes().to_vec();
+        write_compact_size(&mut bytes, txs.len() as u64 + 1);
+        bytes.extend(coinbase.bytes);
+        txs.iter().for_each(|tx| bytes.extend_from_slice(&tx.bytes));
         BuiltBlock { height: plan.height, hash, bytes }
     }
 
-    /// Makes the transactions of a layer. In which order groups come back is chance.
-    fn layer(&self, plan: &PlannedBlock, places: &[u32]) -> Vec<TxGroup> {
+    /// Makes the transactions of a layer, with their places. In which order they come back is chance.
+    fn layer(&self, plan: &PlannedBlock, places: &[u32]) -> Vec<(u32, BuiltTx)> {
         let next = AtomicUsize::new(0);
         let work = || {
-            let mut writer = TxWriter::new(self.keys, &self.txids);
-            let mut groups = Vec::new();
+            let mut made = Vec::new();
             while let Some(places) = places.chunks(GROUP).nth(next.fetch_add(1, Ordering::Relaxed))
             {
-                groups.push(self.group(&mut writer, plan, places));
+                made.extend(places.iter().map(|&place| (place, self.transaction(plan, place))));
             }
-            groups
+            made
         };
         let helpers = places.len().div_ceil(GROUP).min(self.threads).saturating_sub(1);
         std::thread::scope(|scope| {
             let helpers: Vec<_> = (0..helpers).map(|_| scope.spawn(work)).collect();
-            let mut groups = work();
+            let mut made = work();
             for helper in helpers {
-                groups.extend(helper.join().unwrap_or_else(|panic| resume_unwind(panic)));
+                made.extend(helper.join().unwrap_or_else(|panic| resume_unwind(panic)));
             }
-            groups
+            made
         })
     }
 
-    fn group(&self, writer: &mut TxWriter<'_>, plan: &PlannedBlock, places: &[u32]) -> TxGroup {
-        let mut bytes = Vec::with_capacity(GROUP * 512);
+    fn transaction(&self, plan: &PlannedBlock, place: u32) -> BuiltTx {
         let seed = self.seed ^ (u64::from(plan.height) << 32);
-        let write = |&place: &u32| {
-            let mut filler = Rng::at(seed, !u64::from(place));
-            writer.write(&plan.txs[place as usize], &mut filler, &mut bytes)
-        };
-        let written: Vec<WrittenTx> = places.iter().map(write).collect();
-        let txids = hashed(written.iter().map(|tx| Message(tx.id_pieces(&bytes))));
-        let wtxids = hashed(written.iter().map(|tx| Message::from(&bytes[tx.whole.clone()])));
-        TxGroup { places: places.to_vec(), txids, wtxids, written, bytes }
+        let mut filler = Rng::at(seed, !u64::from(place));
+        written(&plan.txs[place as usize], self.keys, &self.txids, &mut filler).into()
     }
 
     /// The header of the next block, with a nonce that its hash is low enough for.
@@ -167,13 +153,6 @@ impl<'a> Builder<'a> {
     }
 }
 
-fn hashed<'m>(messages: impl Iterator<Item = Message<'m>>) -> Vec<[u8; 32]> {
-    let messages: Vec<Message<'_>> = messages.collect();
-    let mut ids = vec![[0; 32]; messages.len()];
-    sha256d_many(&messages, &mut ids);
-    ids
-}
-
 /// The places of a block's transactions by layer.
 fn layers(plan: &PlannedBlock) -> Vec<Vec<u32>> {
     let mut layers: Vec<Vec<u32>> = Vec::new();
@@ -187,34 +166,17 @@ fn layers(plan: &PlannedBlock) -> Vec<Vec<u32>> {
     layers
 }
 
-/// A coinbase, serialized, and its id.
-fn coinbase(
-    keys: &Keyring,
-    plan: &PlannedBlock,
-    commitment: Option<[u8; 32]>,
-) -> (Vec<u8>, [u8; 32]) {
-    // Version; one input that names no output; the height (BIP-34), and a byte more because a
-    // script of one is too short.
-    let mut body = vec![1];
-    body.extend([0; 32]);
-    body.extend([0xff; 4]);
+/// A coinbase. Its script is the height (BIP-34), and a byte more because a script of one is too short.
+fn coinbase(keys: &Keyring, plan: &PlannedBlock, commitment: Option<[u8; 32]>) -> Transaction {
     let (height, len) = height_push(plan.height);
-    write_compact(&mut body, len + 1);
-    body.extend_from_slice(&height[..len]);
-    body.push(0);
-    body.extend([0xff; 4]);
-    write_compact(&mut body, plan.coinbase.len() + usize::from(commitment.is_some()));
-    plan.coinbase.iter().for_each(|output| write_output(&mut body, keys, output));
+    let script_sig = ScriptBuf::from_bytes([&height[..len], &[0]].concat());
+    let mut input = TxIn { script_sig, ..TxIn::default() };
+    let mut output: Vec<TxOut> = plan.coinbase.iter().map(|it| output_of(keys, it)).collect();
     if let Some(commitment) = commitment {
-        body.extend([0; 8]);
-        body.extend([38, OP_RETURN, 0x24, 0xaa, 0x21, 0xa9, 0xed]);
-        body.extend(commitment);
+        // What the commitment is salted with.
+        input.witness = Witness::from_slice(&[[0; 32]]);
+        let script = [&[0x6a, 0x24, 0xaa, 0x21, 0xa9, 0xed][..], &commitment].concat();
+        output.push(TxOut { value: Amount::ZERO, script_pubkey: ScriptBuf::from_bytes(script) });
     }
-    let (version, lock_time) = (2u32.to_le_bytes(), [0; 4]);
-    let txid = sha256d(&[&version, &body[..], &lock_time].concat());
-    // Its witness is what the commitment is salted with.
-    let witness = [&[1, 32][..], &[0; 32]].concat();
-    let (marker, witness) =
-        if commitment.is_some() { (&[0, 1][..], &witness[..]) } else { (&[][..], &[][..]) };
-    ([&version, marker, &body, witness, &lock_time].concat(), txid)
+    Transaction { version: Version::TWO, lock_time: LockTime::ZERO, input: vec![input], output }
 }

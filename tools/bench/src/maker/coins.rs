@@ -5,9 +5,17 @@
 
 use super::keys::KeyScript;
 use super::law::{MATURITY, PaymentKind};
-use super::plan::Spend;
 use apus_chain::{Height, HeightRange};
 use apus_testkit::rng::Rng;
+
+/// A coin to spend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Spend {
+    pub(super) slot: u32,
+    pub(super) vout: u32,
+    pub(super) value: u64,
+    pub(super) script: KeyScript,
+}
 
 /// A coin that may be spent.
 #[derive(Debug, Clone, Copy)]

@@ -7,31 +7,17 @@
 use super::law::PaymentKind;
 use apus_hash::sha256;
 use apus_testkit::rng::Rng;
-use bitcoin_hashes::{Hash, hash160};
-use secp256k1::{All, Keypair, Message, Scalar, Secp256k1, SecretKey};
+use bitcoin::key::TapTweak;
+use bitcoin::opcodes::all::{OP_CHECKMULTISIG, OP_CHECKSIG, OP_ENDIF, OP_IF};
+use bitcoin::script::{Builder, PushBytes, ScriptBuf};
+use bitcoin::secp256k1::{All, Keypair, Message, Secp256k1, SecretKey, XOnlyPublicKey};
+use bitcoin::taproot::{LeafVersion, TapLeafHash, TaprootBuilder};
+use bitcoin::{EcdsaSighashType, PublicKey};
 
 /// Keys of each keyring: scripts repeat as they do where addresses are used again.
 const KEYS: usize = 1_000;
 /// Bytes that one push may hold (Core `script/script.h`, `MAX_SCRIPT_ELEMENT_SIZE`).
 const PUSH_BYTES_MAX: usize = 520;
-
-pub(super) const OP_RETURN: u8 = 0x6a;
-const OP_0: u8 = 0x00;
-const OP_PUSHDATA1: u8 = 0x4c;
-const OP_PUSHDATA2: u8 = 0x4d;
-const OP_1: u8 = 0x51;
-const OP_2: u8 = 0x52;
-const OP_3: u8 = 0x53;
-const OP_IF: u8 = 0x63;
-const OP_ENDIF: u8 = 0x68;
-const OP_DUP: u8 = 0x76;
-const OP_EQUAL: u8 = 0x87;
-const OP_EQUALVERIFY: u8 = 0x88;
-const OP_HASH160: u8 = 0xa9;
-const OP_CHECKSIG: u8 = 0xac;
-const OP_CHECKMULTISIG: u8 = 0xae;
-/// Leaf version of BIP-342.
-const LEAF_VERSION: u8 = 0xc0;
 
 /// A script that can be spent: its kind, and the number of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,23 +27,33 @@ pub(super) struct KeyScript {
 }
 
 /// What a script needs to be spent, beside signatures.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Lock {
     /// The output's script.
-    pub(super) script_pubkey: Vec<u8>,
-    /// What is signed as the script of the input: the script executed, or its leaf's hash.
-    pub(super) script_code: Vec<u8>,
-    /// Further elements of the witness, or further bytes of the input's script.
+    pub(super) script_pubkey: ScriptBuf,
+    /// The script or program within it that is signed, where it is another.
+    pub(super) inner: ScriptBuf,
+    /// Further elements of the witness or of the input's script.
     pub(super) rest: Vec<Vec<u8>>,
+}
+
+impl Lock {
+    fn bare(script_pubkey: ScriptBuf, rest: Vec<Vec<u8>>) -> Self {
+        Self { script_pubkey, inner: ScriptBuf::new(), rest }
+    }
+
+    /// The leaf that a taproot output is spent by.
+    pub(super) fn leaf_hash(&self) -> TapLeafHash {
+        TapLeafHash::from_script(&self.inner, LeafVersion::TapScript)
+    }
 }
 
 /// One key in all its forms.
 struct Key {
-    secret: SecretKey,
-    public: [u8; 33],
+    public: PublicKey,
     /// What signs for a taproot output by its key.
     tweaked: Keypair,
-    /// What signs in a leaf.
+    /// What signs elsewhere.
     internal: Keypair,
 }
 
@@ -67,18 +63,6 @@ pub(super) struct Keyring {
     keys: Vec<Key>,
     locks: Vec<Vec<Lock>>,
     signed: bool,
-}
-
-/// A signature of a kind, with its hash type where it has one.
-pub(super) struct Signature {
-    bytes: [u8; 72],
-    len: usize,
-}
-
-impl Signature {
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
 }
 
 impl Keyring {
@@ -91,9 +75,13 @@ impl Keyring {
                 PaymentKind::TrScript => {
                     tap_script(&secp, at(0), &mut Rng::at(seed, !(number as u64)))
                 }
-                PaymentKind::Wsh => wsh([at(0), at(1), at(2)]),
-                PaymentKind::Multisig => multisig([at(0), at(1)]),
-                _ => single(kind, at(0)),
+                PaymentKind::Wsh => {
+                    let script = multisig(2, &[at(0), at(1), at(2)]);
+                    let rest = vec![script.to_bytes()];
+                    Lock { script_pubkey: script.to_p2wsh(), inner: script, rest }
+                }
+                PaymentKind::Multisig => Lock::bare(multisig(1, &[at(0), at(1)]), vec![]),
+                _ => single(&secp, kind, at(0)),
             }
         };
         let locks =
@@ -118,19 +106,20 @@ impl Keyring {
         offset: usize,
         digest: impl FnOnce() -> [u8; 32],
         filler: &mut Rng,
-    ) -> Signature {
-        let mut bytes = [1; 72];
+    ) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(73);
         if self.signed {
             let key = &self.keys[(usize::from(script.key) + offset) % KEYS];
             let message = Message::from_digest(digest());
-            let der = self.secp.sign_ecdsa(&message, &key.secret).serialize_der();
-            bytes[..der.len()].copy_from_slice(&der);
-            return Signature { bytes, len: der.len() + 1 };
+            let signature = self.secp.sign_ecdsa(&message, &key.internal.secret_key());
+            bytes.extend_from_slice(&signature.serialize_der());
+        } else {
+            // Half of all r have their top bit set and are a byte longer.
+            let len = 70 + filler.below(2) as usize;
+            filler.append(&mut bytes, len);
         }
-        // Half of all r have their top bit set and are a byte longer.
-        let len = 71 + filler.below(2) as usize;
-        filler.fill(&mut bytes[..len - 1]);
-        Signature { bytes, len }
+        bytes.push(EcdsaSighashType::All as u8);
+        bytes
     }
 
     /// A Schnorr signature of everything (SIGHASH_DEFAULT).
@@ -139,18 +128,17 @@ impl Keyring {
         script: KeyScript,
         digest: impl FnOnce() -> [u8; 32],
         filler: &mut Rng,
-    ) -> Signature {
-        let mut bytes = [0; 72];
+    ) -> [u8; 64] {
+        let mut bytes = [0; 64];
         if self.signed {
             let key = &self.keys[usize::from(script.key)];
             let pair = if script.kind == PaymentKind::Tr { &key.tweaked } else { &key.internal };
             let message = Message::from_digest(digest());
-            let signature = self.secp.sign_schnorr_no_aux_rand(&message, pair);
-            bytes[..64].copy_from_slice(&signature.serialize());
+            bytes = self.secp.sign_schnorr_no_aux_rand(&message, pair).serialize();
         } else {
-            filler.fill(&mut bytes[..64]);
+            filler.fill(&mut bytes);
         }
-        Signature { bytes, len: 64 }
+        bytes
     }
 }
 
@@ -160,122 +148,62 @@ impl Key {
         let secret = SecretKey::from_slice(&sha256(text.as_bytes()))
             .expect("all but about 2^-128 of all hashes are keys");
         let internal = Keypair::from_secret_key(secp, &secret);
-        let tweaked = tweak(secp, &internal, None);
-        Self { secret, public: secret.public_key(secp).serialize(), tweaked, internal }
+        let tweaked = internal.tap_tweak(secp, None).to_keypair();
+        Self { public: PublicKey::new(internal.public_key()), tweaked, internal }
     }
 
-    fn x_only(&self) -> [u8; 32] {
-        self.internal.x_only_public_key().0.serialize()
+    fn x_only(&self) -> XOnlyPublicKey {
+        self.internal.x_only_public_key().0
     }
 }
 
-/// The output key of a taproot output (BIP-341), with the root of its scripts if it has any.
-fn tweak(secp: &Secp256k1<All>, internal: &Keypair, root: Option<&[u8; 32]>) -> Keypair {
-    let mut data = internal.x_only_public_key().0.serialize().to_vec();
-    data.extend_from_slice(root.map_or(&[], |root| root));
-    let scalar = Scalar::from_be_bytes(tagged_hash("TapTweak", &data))
-        .expect("all but about 2^-128 of all hashes are scalars");
-    internal.add_xonly_tweak(secp, &scalar).expect("a hash of the key is not its negation")
-}
-
-/// The hashes of BIP-340: of their tag's hash twice, and the data.
-pub(super) fn tagged_hash(tag: &str, data: &[u8]) -> [u8; 32] {
-    let tag = sha256(tag.as_bytes());
-    sha256(&[&tag, &tag, data].concat())
-}
-
-fn hash160(bytes: &[u8]) -> [u8; 20] {
-    hash160::Hash::hash(bytes).to_byte_array()
-}
-
-/// Appends a push of bytes in its shortest form, as long as they are more than one.
-pub(super) fn push(script: &mut Vec<u8>, bytes: &[u8]) {
-    match bytes.len() {
-        len @ ..0x4c => script.push(len as u8),
-        len @ ..0x100 => script.extend([OP_PUSHDATA1, len as u8]),
-        len => {
-            script.push(OP_PUSHDATA2);
-            script.extend((len as u16).to_le_bytes());
-        }
-    }
-    script.extend_from_slice(bytes);
-}
-
-fn pushed(bytes: &[u8]) -> Vec<u8> {
-    let mut script = Vec::new();
-    push(&mut script, bytes);
-    script
-}
-
-fn pkh(public: &[u8; 33]) -> Vec<u8> {
-    let mut script = vec![OP_DUP, OP_HASH160];
-    push(&mut script, &hash160(public));
-    script.extend([OP_EQUALVERIFY, OP_CHECKSIG]);
-    script
+/// Bytes as a push. None here is longer than one may be.
+pub(super) fn pushed(bytes: &[u8]) -> &PushBytes {
+    bytes.try_into().expect("a push of some hundred bytes")
 }
 
 /// A script that names one key.
-fn single(kind: PaymentKind, key: &Key) -> Lock {
-    let public = &key.public;
-    let wpkh = || [vec![OP_0], pushed(&hash160(public))].concat();
-    let (script_pubkey, script_code, rest) = match kind {
-        PaymentKind::Pk => {
-            let script = [pushed(public), vec![OP_CHECKSIG]].concat();
-            (script.clone(), script, vec![])
+fn single(secp: &Secp256k1<All>, kind: PaymentKind, key: &Key) -> Lock {
+    let bytes = || key.public.to_bytes();
+    let program = key.public.wpubkey_hash().map(|hash| ScriptBuf::new_p2wpkh(&hash));
+    let program = program.expect("the key is compressed");
+    match kind {
+        PaymentKind::Pk => Lock::bare(ScriptBuf::new_p2pk(&key.public), vec![]),
+        PaymentKind::Pkh => {
+            Lock::bare(ScriptBuf::new_p2pkh(&key.public.pubkey_hash()), vec![bytes()])
         }
-        PaymentKind::Pkh => (pkh(public), pkh(public), vec![pushed(public)]),
+        PaymentKind::Tr => Lock::bare(ScriptBuf::new_p2tr(secp, key.x_only(), None), vec![]),
         PaymentKind::ShWpkh => {
-            let mut script = vec![OP_HASH160];
-            push(&mut script, &hash160(&wpkh()));
-            script.push(OP_EQUAL);
-            (script, pkh(public), vec![public.to_vec(), pushed(&wpkh())])
+            Lock { script_pubkey: program.to_p2sh(), inner: program, rest: vec![bytes()] }
         }
-        PaymentKind::Tr => {
-            let output = key.tweaked.x_only_public_key().0.serialize();
-            ([vec![OP_1], pushed(&output)].concat(), vec![], vec![])
-        }
-        _ => (wpkh(), pkh(public), vec![public.to_vec()]),
-    };
-    Lock { script_pubkey, script_code, rest }
+        _ => Lock { script_pubkey: program.clone(), inner: program, rest: vec![bytes()] },
+    }
 }
 
-/// One of two, bare.
-fn multisig(keys: [&Key; 2]) -> Lock {
-    let mut script = vec![OP_1];
-    keys.iter().for_each(|key| push(&mut script, &key.public));
-    script.extend([OP_2, OP_CHECKMULTISIG]);
-    Lock { script_code: script.clone(), script_pubkey: script, rest: vec![] }
-}
-
-/// Two of three, by its hash.
-fn wsh(keys: [&Key; 3]) -> Lock {
-    let mut script = vec![OP_2];
-    keys.iter().for_each(|key| push(&mut script, &key.public));
-    script.extend([OP_3, OP_CHECKMULTISIG]);
-    let script_pubkey = [vec![OP_0], pushed(&sha256(&script))].concat();
-    Lock { script_pubkey, script_code: script.clone(), rest: vec![script] }
+/// So many of these keys.
+fn multisig(wanted: i64, keys: &[&Key]) -> ScriptBuf {
+    let script = Builder::new().push_int(wanted);
+    let script = keys.iter().fold(script, |script, key| script.push_key(&key.public));
+    script.push_int(keys.len() as i64).push_opcode(OP_CHECKMULTISIG).into_script()
 }
 
 /// A key and data that is never executed, as inscriptions have it, in the only leaf of a tree.
 fn tap_script(secp: &Secp256k1<All>, key: &Key, rng: &mut Rng) -> Lock {
-    let mut leaf = pushed(&key.x_only());
-    leaf.extend([OP_CHECKSIG, OP_0, OP_IF]);
     let octave = rng.below(7);
     let mut data = Vec::new();
     let len = rng.between(64 << octave, 128 << octave) as usize;
     rng.append(&mut data, len);
-    data.chunks(PUSH_BYTES_MAX).for_each(|chunk| push(&mut leaf, chunk));
-    leaf.push(OP_ENDIF);
-    let mut hashed = vec![LEAF_VERSION];
-    super::tx::write_compact(&mut hashed, leaf.len());
-    hashed.extend_from_slice(&leaf);
-    let leaf_hash = tagged_hash("TapLeaf", &hashed);
-    let (output, parity) = tweak(secp, &key.internal, Some(&leaf_hash)).x_only_public_key();
-    let mut control = vec![LEAF_VERSION | parity.to_u8()];
-    control.extend(key.x_only());
+    let leaf = Builder::new().push_x_only_key(&key.x_only()).push_opcode(OP_CHECKSIG);
+    let leaf = leaf.push_int(0).push_opcode(OP_IF);
+    let leaf = data.chunks(PUSH_BYTES_MAX).fold(leaf, |leaf, data| leaf.push_slice(pushed(data)));
+    let leaf = leaf.push_opcode(OP_ENDIF).into_script();
+    let tree = TaprootBuilder::new().add_leaf(0, leaf.clone()).expect("the only leaf");
+    let tree = tree.finalize(secp, key.x_only()).expect("the tree is whole");
+    let control = tree.control_block(&(leaf.clone(), LeafVersion::TapScript));
+    let control = control.expect("the leaf is in the tree").serialize();
     Lock {
-        script_pubkey: [vec![OP_1], pushed(&output.serialize())].concat(),
-        script_code: leaf_hash.to_vec(),
-        rest: vec![leaf, control],
+        script_pubkey: ScriptBuf::new_p2tr_tweaked(tree.output_key()),
+        rest: vec![leaf.to_bytes(), control],
+        inner: leaf,
     }
 }

@@ -4,7 +4,7 @@
 //! the blocks. A slot is free again after the block that spends the last coin in it. Plans never
 //! depend on signatures: sizes are taken at their greatest.
 
-use super::coins::{CoinSupply, SpendableCoin, Tally};
+use super::coins::{CoinSupply, Spend, SpendableCoin, Tally};
 use super::keys::{KeyScript, Keyring};
 use super::law::{self, ChainShape, MATURITY, PaymentKind, WantedTx};
 use apus_chain::{Height, Network, Params, block_subsidy};
@@ -29,15 +29,6 @@ pub(super) enum PlannedOutput {
     Pay { value: u64, script: KeyScript },
     /// So many bytes of data, drawn from a seed.
     Data { len: u8, seed: u64 },
-}
-
-/// A coin to spend.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Spend {
-    pub(super) slot: u32,
-    pub(super) vout: u32,
-    pub(super) value: u64,
-    pub(super) script: KeyScript,
 }
 
 /// A transaction to make.

@@ -1,17 +1,17 @@
 //! [`measure`]: nodes started, and each program's turn, round after round.
 
-use super::line::{LineRelay, LineState, PeerLine};
 use super::reader::BlocksReceived;
-use super::{BlockGetter, PeersMeasured, PeersRecord, VERSION};
+use super::{BlockGetter, PeersArgs, PeersMeasured, PeersRecord, VERSION};
+use crate::chain::{BenchChain, read_json};
 use crate::error::{AtPath, BenchError};
 use crate::machine::BenchMachine;
 use crate::process;
-use crate::run::chain::{BenchChain, read_json};
 use crate::run::matrix::CHAINSTATE;
 use crate::run::node::{BenchNodeFolder, ServedNode};
 use crate::run::own::ApusRunner;
 use crate::run::{OneRun, SetResult};
 use crate::table::MeasuredSpread;
+use apus_testkit::line::{LineRelay, LineState, PeerLine};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -25,36 +25,33 @@ use std::{fs, thread};
 const LIMIT: Duration = Duration::from_secs(6 * 3600);
 
 /// What to do.
-pub struct PeersPlan<'a> {
-    /// The program that is measured: usually the one that runs.
-    pub program: &'a Path,
+pub(super) struct PeersPlan<'a> {
+    pub(super) args: &'a PeersArgs,
+    /// The program that is measured.
+    pub(super) program: &'a Path,
     /// The nodes' program.
-    pub bitcoind: &'a Path,
+    pub(super) bitcoind: &'a Path,
+    /// This one, which reads blocks and throws them away.
+    pub(super) own: &'a Path,
     /// On what.
-    pub chain: BenchChain,
-    /// How many nodes.
-    pub peers: usize,
-    /// Whether in the encrypted transport.
-    pub v2transport: bool,
-    /// Memory for Apus and Bitcoin Core.
-    pub dbcache_mib: u64,
-    /// How often each is run.
-    pub rounds: u32,
-    /// Whether Bitcoin Core has turns too.
-    pub against: bool,
-    /// What each peer's line is like; none to connect directly.
-    pub line: Option<PeerLine>,
-    /// When the first peer's line stalls in those runs of Apus that are about it, if there are any.
-    pub stall_after: Option<Duration>,
+    pub(super) chain: BenchChain,
     /// A folder for everything that is made on the way. What the nodes need of the chain stays in it.
-    pub scratch: &'a Path,
-    /// Gives the command that reads all blocks from these by [`read`](super::reader::read()), and
-    /// writes what it told into a file.
-    pub reader: &'a dyn Fn(&[SocketAddr], &Path) -> Command,
+    pub(super) scratch: &'a Path,
+}
+
+impl PeersPlan<'_> {
+    fn v2transport(&self) -> bool {
+        self.args.v2transport == 1
+    }
+
+    /// When the first peer's line stalls in those runs of Apus that are about it, if there are any.
+    fn stall_after(&self) -> Option<Duration> {
+        self.args.stall_after.map(|seconds| Duration::from_secs(seconds.into()))
+    }
 }
 
 /// Does it all. Results that differ are an error.
-pub fn measure(
+pub(super) fn measure(
     plan: &PeersPlan<'_>,
     interrupt: &AtomicBool,
     each: &mut dyn FnMut(String),
@@ -65,17 +62,17 @@ pub fn measure(
     let prepared = BenchNodeFolder::prepare(plan.bitcoind, &plan.chain, plan.scratch, interrupt)?;
     each("bitcoind goes through its set".to_owned());
     let set = prepared.set(interrupt)?;
-    each(format!("{} nodes are started", plan.peers));
+    each(format!("{} nodes are started", plan.args.peers));
     let nodes = PeerNodes::start(plan, &prepared, interrupt)?;
     let downloading = BenchNodeFolder::of_its_own(plan.bitcoind, &plan.chain, plan.scratch)?;
     let mut turns = vec![BlockGetter::Reader, BlockGetter::Apus];
-    turns.extend(plan.stall_after.map(|_| BlockGetter::ApusStalled));
-    turns.extend(plan.against.then_some(BlockGetter::Bitcoind));
+    turns.extend(plan.stall_after().map(|_| BlockGetter::ApusStalled));
+    turns.extend(plan.args.against.is_some().then_some(BlockGetter::Bitcoind));
     let mut runs: BTreeMap<BlockGetter, Vec<OneRun>> = BTreeMap::new();
-    for round in 1..=plan.rounds {
+    for round in 1..=plan.args.rounds {
         for &who in &turns {
             let run = turn(plan, &nodes, &downloading, &set, who, round, interrupt)?;
-            let (of, wall_seconds) = (plan.rounds, run.wall_seconds);
+            let (of, wall_seconds) = (plan.args.rounds, run.wall_seconds);
             each(format!("round {round} of {of}: {who}: {wall_seconds:.3} s"));
             runs.entry(who).or_default().push(run);
         }
@@ -83,7 +80,7 @@ pub fn measure(
         turns.reverse();
     }
     drop(nodes);
-    if plan.against {
+    if plan.args.against.is_some() {
         each("bitcoind goes through its set".to_owned());
         different("bitcoind's own set from peers", &set.differences(&downloading.set(interrupt)?))?;
         downloading.remove()?;
@@ -93,18 +90,18 @@ pub fn measure(
     Ok(PeersRecord {
         version: VERSION,
         machine,
-        bitcoind: prepared.version().to_owned(),
+        bitcoind: prepared.version.clone(),
         bip30_lookups: Some(prepared.looks_up_bip30()),
         chain: plan.chain.name.clone(),
         blocks: set.stop_height.into(),
         bytes,
-        peers: plan.peers,
-        v2transport: plan.v2transport,
-        dbcache_mib: plan.dbcache_mib,
-        line: plan.line.map(|line| line.to_string()),
-        stall_after_seconds: plan.stall_after.map(|after| after.as_secs_f64()),
+        peers: plan.args.peers.into(),
+        v2transport: plan.v2transport(),
+        dbcache_mib: plan.args.dbcache,
+        line: plan.args.line.map(|line| line.to_string()),
+        stall_after_seconds: plan.stall_after().map(|after| after.as_secs_f64()),
         output: Some(CHAINSTATE.to_owned()),
-        rounds: plan.rounds,
+        rounds: plan.args.rounds,
         set,
         measured: measured(plan, &runs, bytes),
     })
@@ -124,12 +121,12 @@ impl PeerNodes {
         interrupt: &AtomicBool,
     ) -> Result<Self, BenchError> {
         let mut nodes = Self { relays: Vec::new(), served: Vec::new() };
-        let line = plan.line.or(plan.stall_after.map(|_| PeerLine::default()));
-        for index in 0..plan.peers {
+        let line = plan.args.line.or(plan.stall_after().map(|_| PeerLine::default()));
+        for index in 0..plan.args.peers {
             let copy = plan.scratch.join(format!("peer-{index}"));
-            let node = prepared.serve(&copy, plan.v2transport, interrupt)?;
+            let node = prepared.serve(&copy, plan.v2transport(), interrupt)?;
             if let Some(line) = line {
-                nodes.relays.push(LineRelay::start(node.address, line, index as u64).at(&copy)?);
+                nodes.relays.push(LineRelay::start(node.address, line, index.into()).at(&copy)?);
             }
             nodes.served.push(node);
         }
@@ -203,12 +200,13 @@ fn turn(
     let run = match who {
         BlockGetter::Reader => read(plan, &peers, set, round, interrupt)?,
         BlockGetter::Apus => apus(plan, &peers, set, round, interrupt)?,
-        BlockGetter::ApusStalled => nodes.stalling(plan.stall_after.unwrap_or_default(), || {
-            apus(plan, &peers, set, round, interrupt)
-        })?,
+        BlockGetter::ApusStalled => nodes
+            .stalling(plan.stall_after().unwrap_or_default(), || {
+                apus(plan, &peers, set, round, interrupt)
+            })?,
         BlockGetter::Bitcoind => {
-            let dbcache = plan.dbcache_mib;
-            let usage = downloading.download(&peers, plan.v2transport, dbcache, interrupt)?;
+            let dbcache = plan.args.dbcache;
+            let usage = downloading.download(&peers, plan.v2transport(), dbcache, interrupt)?;
             OneRun::of(round, usage)
         }
     };
@@ -227,7 +225,12 @@ fn read(
     if path.exists() {
         fs::remove_file(&path).at(&path)?;
     }
-    let mut command = (plan.reader)(peers, &path);
+    let mut command = Command::new(plan.own);
+    command.args(["peers", "--v2transport", &plan.args.v2transport.to_string()]);
+    for peer in peers {
+        command.args(["--read", &peer.to_string()]);
+    }
+    command.arg("--told").arg(&path);
     let usage = process::run(&mut command, LIMIT, interrupt)?;
     let told: BlocksReceived = read_json(&path)?;
     let bytes = plan.chain.manifest.as_ref().map_or(told.bytes, |manifest| manifest.bytes);
@@ -249,7 +252,8 @@ fn apus(
     interrupt: &AtomicBool,
 ) -> Result<OneRun, BenchError> {
     let apus = ApusRunner::new(plan.program, plan.scratch);
-    let arguments = apus.download_arguments(&plan.chain, peers, plan.v2transport, plan.dbcache_mib);
+    let arguments =
+        apus.download_arguments(&plan.chain, peers, plan.v2transport(), plan.args.dbcache);
     let (run, report) = apus.run(&arguments, None, round, interrupt)?;
     different("apus", &set.differences(&report.set))?;
     Ok(run)
@@ -271,8 +275,8 @@ fn measured(
     runs: &BTreeMap<BlockGetter, Vec<OneRun>>,
     bytes: u64,
 ) -> Vec<PeersMeasured> {
-    let lines = plan.line.and_then(|line| line.bits_per_second).map(|bits| {
-        let peers = plan.peers as f64;
+    let lines = plan.args.line.and_then(|line| line.bits_per_second).map(|bits| {
+        let peers = f64::from(plan.args.peers);
         bits as f64 / 8.0 * peers
     });
     let ratios = |who: &[OneRun], other: &[OneRun]| {

@@ -40,18 +40,18 @@ const PIECE_BYTES: usize = 256 << 10;
 
 /// What came.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BlocksReceived {
+pub(super) struct BlocksReceived {
     /// Blocks.
-    pub blocks: u64,
+    pub(super) blocks: u64,
     /// Their bytes.
-    pub bytes: u64,
+    pub(super) bytes: u64,
 }
 
 /// Reads all blocks above the genesis block that the first peer knows of, from all of them.
 ///
 /// # Errors
 /// As soon as one peer fails: its blocks are asked of no other.
-pub fn read(
+pub(super) fn read(
     peers: &[SocketAddr],
     network: Network,
     v2: bool,

@@ -12,11 +12,11 @@ use std::thread;
 use std::time::Duration;
 
 /// A map of coins.
-pub struct MadeUpCoins(HashMap<OutPoint, CoinBytes>);
+pub(super) struct MadeUpCoins(HashMap<OutPoint, CoinBytes>);
 
 impl MadeUpCoins {
     /// Those with numbers below `count`.
-    pub fn new(count: u32) -> Self {
+    pub(super) fn new(count: u32) -> Self {
         Self((0..count).map(|number| (outpoint(number), coin(number))).collect())
     }
 }
@@ -66,15 +66,15 @@ impl CoinsView for LateView {
 const TOGETHER: u32 = 2_000_000;
 
 /// A store that holds the coins with numbers below a count.
-pub struct StoredCoins(Arc<dyn CoinsStore>);
+pub(super) struct StoredCoins(Arc<dyn CoinsStore>);
 
 impl StoredCoins {
     /// The chain that the coins are said to be of.
-    pub const NETWORK: Network = Network::Regtest;
+    pub(super) const NETWORK: Network = Network::Regtest;
 
     /// Opens the store in `folder` with so much memory for a cache, and fills it up to `count`
     /// coins if it has fewer.
-    pub fn open(folder: &Path, count: u32, cache_bytes: u64) -> Result<Self, BenchError> {
+    pub(super) fn open(folder: &Path, count: u32, cache_bytes: u64) -> Result<Self, BenchError> {
         let options = DiskOptions { cache_bytes, ..DiskOptions::default() };
         let store = DiskStore::open(folder, Self::NETWORK, options)?;
         if !fill(&store, &folder.display().to_string(), count)? {
@@ -86,7 +86,12 @@ impl StoredCoins {
     }
 
     /// Takes a store that is open, which errors call `place`, and fills it up to `count` coins if it has fewer.
-    pub fn within(store: Arc<dyn CoinsStore>, place: &str, count: u32) -> Result<Self, BenchError> {
+    #[cfg(any(test, feature = "remote-coins"))]
+    pub(super) fn within(
+        store: Arc<dyn CoinsStore>,
+        place: &str,
+        count: u32,
+    ) -> Result<Self, BenchError> {
         fill(&*store, place, count)?;
         Ok(Self(store))
     }

@@ -4,7 +4,8 @@
 //! inputs that no turn before had, so that none finds the caches of the processor filled by another.
 
 use super::coins::{LateView, coin, outpoint};
-use super::{AtLatency, CoinsPlace, Prevouts, VERSION, WithThreads};
+use super::{AtLatency, CoinsPlace, Prevouts, PrevoutsArgs, VERSION, WithThreads};
+use crate::commands::Latency;
 use crate::error::{BenchError, ErrorKind, go_on};
 use crate::machine::BenchMachine;
 use crate::table::MeasuredSpread;
@@ -31,23 +32,6 @@ const OVERSLEPT: Duration = Duration::from_micros(60);
 /// Inputs of the blocks that come before those measured.
 const FIRST_INPUTS: u32 = 200;
 
-/// What to measure.
-#[derive(Debug, Clone)]
-pub struct PrevoutsPlan {
-    /// Where the coins are.
-    pub place: CoinsPlace,
-    /// Coins there are: those with numbers below.
-    pub coins: u32,
-    /// Inputs of a block.
-    pub inputs: u32,
-    /// Times that look-ups wait.
-    pub latencies: Vec<Duration>,
-    /// Numbers of threads. Zero is measured in any case.
-    pub threads: Vec<usize>,
-    /// How often.
-    pub rounds: u32,
-}
-
 /// One way to get the coins of a block, and how long it took in each round.
 struct FetchTurn {
     /// None asks the view in a plain loop.
@@ -57,8 +41,8 @@ struct FetchTurn {
 }
 
 /// Measures with coins that are in `view`.
-pub fn measure(
-    plan: &PrevoutsPlan,
+pub(super) fn measure(
+    plan: &PrevoutsArgs,
     machine: BenchMachine,
     view: &Arc<dyn CoinsView>,
     interrupt: &AtomicBool,
@@ -66,7 +50,7 @@ pub fn measure(
 ) -> Result<Prevouts, BenchError> {
     let mut blocks = RandomBlocks { coins: plan.coins, rng: Rng::new(0) };
     let mut latencies = Vec::new();
-    for &latency in &plan.latencies {
+    for &Latency(latency) in &plan.latency {
         let view: Arc<dyn CoinsView> = match latency {
             Duration::ZERO => Arc::clone(view),
             latency => Arc::new(LateView { view: Arc::clone(view), latency }),
@@ -76,7 +60,7 @@ pub fn measure(
     Ok(Prevouts {
         version: VERSION,
         machine,
-        place: plan.place,
+        place: plan.place(),
         coins: plan.coins,
         inputs: plan.inputs,
         rounds: plan.rounds,
@@ -85,7 +69,7 @@ pub fn measure(
 }
 
 fn at_latency(
-    plan: &PrevoutsPlan,
+    plan: &PrevoutsArgs,
     latency: Duration,
     view: &Arc<dyn CoinsView>,
     blocks: &mut RandomBlocks,
@@ -131,8 +115,8 @@ fn at_latency(
 }
 
 /// Everything to be compared. Beside look-ups that wait nothing shows what the plain loop takes.
-fn turns(plan: &PrevoutsPlan, latency: Duration) -> Result<Vec<FetchTurn>, BenchError> {
-    let mut numbers = plan.threads.clone();
+fn turns(plan: &PrevoutsArgs, latency: Duration) -> Result<Vec<FetchTurn>, BenchError> {
+    let mut numbers: Vec<usize> = plan.threads.iter().map(|&threads| threads.into()).collect();
     numbers.push(0);
     numbers.sort_unstable();
     numbers.dedup();
@@ -146,8 +130,8 @@ fn turns(plan: &PrevoutsPlan, latency: Duration) -> Result<Vec<FetchTurn>, Bench
     Ok(all.map(turn).collect())
 }
 
-fn blocks_of_round(plan: &PrevoutsPlan, latency: Duration) -> u32 {
-    let look_up = match (plan.place, latency.is_zero()) {
+fn blocks_of_round(plan: &PrevoutsArgs, latency: Duration) -> u32 {
+    let look_up = match (plan.place(), latency.is_zero()) {
         (_, false) => latency + OVERSLEPT,
         (CoinsPlace::Servers, true) => LOOK_UP_AT_SERVERS,
         (_, true) => LOOK_UP,

@@ -6,7 +6,10 @@
 use ScriptValidation::{Assumevalid, Full};
 use ThreadCount::{Cores, Count};
 
-pub use super::subject::{ScriptValidation, Subject, SubjectNames};
+pub use super::subject::{
+    CHAINSTATE, COINS, PROOFS, PROVE, ROOTS, SNAPSHOT_HINTS, ScriptValidation, Subject,
+    SubjectNames, UTREEXO, VERIFY, connects, judged_by,
+};
 
 /// An engine with what can be varied about it.
 struct BenchEngine {
@@ -14,9 +17,6 @@ struct BenchEngine {
     validations: &'static [ScriptValidation],
     /// Kinds of proof; none where it needs no proof.
     aggregates: &'static [&'static str],
-    /// Whether it sees the coins that blocks spend: it takes no hints, and it runs the scripts of every
-    /// block that is not below the assumed-valid one.
-    connects: bool,
 }
 
 /// All engines. `none` sums nothing: it proves nothing, and bounds what a proof can cost.
@@ -25,63 +25,22 @@ const ENGINES: &[BenchEngine] = &[
         engine: "swiftsync",
         validations: BOTH,
         aggregates: &["none", "sha256", "muhash", COINS],
-        connects: false,
     },
     BenchEngine {
         engine: SNAPSHOT_HINTS,
         validations: &[ScriptValidation::Assumevalid],
         aggregates: &["sha256"],
-        connects: false,
     },
-    BenchEngine { engine: VERIFY, validations: BOTH, aggregates: &[], connects: true },
-    BenchEngine { engine: "utxo", validations: BOTH, aggregates: &[], connects: true },
-    BenchEngine { engine: "mergesync", validations: BOTH, aggregates: &[], connects: true },
-    BenchEngine { engine: UTREEXO, validations: BOTH, aggregates: &[], connects: true },
-    BenchEngine { engine: PROVE, validations: BOTH, aggregates: &[], connects: true },
+    BenchEngine { engine: VERIFY, validations: BOTH, aggregates: &[] },
+    BenchEngine { engine: "utxo", validations: BOTH, aggregates: &[] },
+    BenchEngine { engine: "mergesync", validations: BOTH, aggregates: &[] },
+    BenchEngine { engine: UTREEXO, validations: BOTH, aggregates: &[] },
+    BenchEngine { engine: PROVE, validations: BOTH, aggregates: &[] },
 ];
 
 /// Scripts skipped, and scripts run.
 pub(super) const BOTH: &[ScriptValidation] =
     &[ScriptValidation::Assumevalid, ScriptValidation::Full];
-
-/// The sums of whole coins, for which undo data say what is spent: those of a node's folder.
-pub const COINS: &str = "coins";
-
-/// `swiftsync` with hints out of a snapshot, which is made before.
-pub const SNAPSHOT_HINTS: &str = "snapshot-hints";
-
-/// `apus verify`, of a node's folder.
-pub const VERIFY: &str = "verify";
-
-/// The engine that goes by files of proofs, which are made before.
-pub const UTREEXO: &str = "utreexo";
-
-/// `apus utreexo prove`, which makes such files.
-pub const PROVE: &str = "prove";
-
-/// The output that is the roots of the Utreexo forest.
-pub const ROOTS: &str = "utreexo";
-
-/// The output that is a chainstate, as bitcoind writes one.
-pub const CHAINSTATE: &str = "chainstate";
-
-/// What `apus utreexo prove` writes.
-pub const PROOFS: &str = "proofs";
-
-/// The engine of `apus sync` by which blocks are judged under this name.
-pub fn judged_by(name: &str) -> &str {
-    match name {
-        // Proofs are made of blocks that it has judged.
-        PROVE => "mergesync",
-        SNAPSHOT_HINTS => "swiftsync",
-        own => own,
-    }
-}
-
-/// Whether the engine of this name sees the coins that blocks spend, and takes no hints.
-pub fn connects(name: &str) -> bool {
-    ENGINES.iter().any(|engine| engine.engine == name && engine.connects)
-}
 
 /// How many threads, before the machine is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -263,10 +222,26 @@ impl Grid {
     }
 }
 
+/// A profile whose times mean something.
+fn timed(
+    name: &'static str,
+    about: &'static str,
+    rounds: u32,
+    chain: ProfileChain,
+    grids: Vec<Grid>,
+    nodes: &[(ScriptValidation, &'static [u64])],
+) -> BenchProfile {
+    BenchProfile { name, about, rounds, timed: true, chain, grids, nodes: nodes.to_vec() }
+}
+
 /// All profiles.
 pub fn profiles() -> Vec<BenchProfile> {
+    const USUAL: &[u64] = &[450];
     let every_proof = ["none", "sha256", "muhash"];
     let with_little = [450, DBCACHE_MIB_SMALL];
+    let hinted = || usual("swiftsync", SKIPPED, &["sha256"]);
+    let snapshot_hinted = || usual(SNAPSHOT_HINTS, SKIPPED, &["sha256"]);
+    let merged = || usual("mergesync", SKIPPED, &[]);
     vec![
         BenchProfile {
             name: "quick",
@@ -281,119 +256,109 @@ pub fn profiles() -> Vec<BenchProfile> {
                 usual("utxo", BOTH, &[]),
                 usual("mergesync", BOTH, &[]),
             ],
-            nodes: vec![(Assumevalid, &[450])],
+            nodes: vec![(Assumevalid, USUAL)],
         },
-        BenchProfile {
-            name: "full",
-            about: "Five rounds on 1 GB, with hints",
-            rounds: 5,
-            timed: true,
-            chain: LONG,
-            grids: vec![
+        timed(
+            "full",
+            "Five rounds on 1 GB, with hints",
+            5,
+            LONG,
+            vec![
                 usual("swiftsync", SKIPPED, &every_proof).par(ONE_AND_ALL),
                 // What it costs to take hints out of a snapshot.
-                usual(SNAPSHOT_HINTS, SKIPPED, &["sha256"]).par(ONE_AND_ALL),
+                snapshot_hinted().par(ONE_AND_ALL),
                 // What a snapshot costs, and how little memory will do.
-                usual("swiftsync", SKIPPED, &["sha256"]).outputs(&["snapshot"]),
-                usual("swiftsync", SKIPPED, &["sha256"]).dbcache(&[DBCACHE_MIB_MIN]),
+                hinted().outputs(&["snapshot"]),
+                hinted().dbcache(&[DBCACHE_MIB_MIN]),
             ],
-            nodes: vec![(Assumevalid, &[450])],
-        },
-        BenchProfile {
-            name: "connect",
-            about: "Three rounds on 200 MB, without hints: scripts skipped, and scripts run",
-            rounds: 3,
-            timed: true,
-            chain: SHORT,
-            grids: vec![
+            &[(Assumevalid, USUAL)],
+        ),
+        timed(
+            "connect",
+            "Three rounds on 200 MB, without hints: scripts skipped, and scripts run",
+            3,
+            SHORT,
+            vec![
                 // What hints make of it.
-                usual("swiftsync", SKIPPED, &["sha256"]),
+                hinted(),
                 usual("utxo", SKIPPED, &[]).dbcache(&[450, DBCACHE_MIB_LARGE]),
                 usual("utxo", RUN, &[]),
                 usual("mergesync", BOTH, &[]),
             ],
-            nodes: vec![(Assumevalid, &[450, DBCACHE_MIB_LARGE]), (Full, &[450])],
-        },
+            &[(Assumevalid, &[450, DBCACHE_MIB_LARGE]), (Full, USUAL)],
+        ),
         // Every rule but the scripts: how much faster without look-ups, with little memory too.
-        BenchProfile {
-            name: "rules",
-            about: "Three rounds on 1 GB, without hints, scripts skipped: with the usual memory and with little",
-            rounds: 3,
-            timed: true,
-            chain: LONG,
-            grids: vec![
-                usual("mergesync", SKIPPED, &[]).par(ONE_AND_ALL).dbcache(&with_little),
+        timed(
+            "rules",
+            "Three rounds on 1 GB, without hints, scripts skipped: with the usual memory and with little",
+            3,
+            LONG,
+            vec![
+                merged().par(ONE_AND_ALL).dbcache(&with_little),
                 usual("utxo", SKIPPED, &[]).dbcache(&with_little),
             ],
-            nodes: vec![(Assumevalid, &[450, DBCACHE_MIB_SMALL])],
-        },
+            &[(Assumevalid, &[450, DBCACHE_MIB_SMALL])],
+        ),
         // What a node needs, from both: a chainstate on disk. Beside it what only proves.
-        BenchProfile {
-            name: "chainstate",
-            about: "Five rounds on 1 GB, scripts skipped: a chainstate, written by both",
-            rounds: 5,
-            timed: true,
-            chain: LONG,
-            grids: vec![
-                usual("swiftsync", SKIPPED, &["sha256"]).outputs(&["null", CHAINSTATE]),
-                usual(SNAPSHOT_HINTS, SKIPPED, &["sha256"]).outputs(&["null", CHAINSTATE]),
-                usual("mergesync", SKIPPED, &[]).outputs(&["null", CHAINSTATE]),
-            ],
-            nodes: vec![(Assumevalid, &[450])],
-        },
-        BenchProfile {
-            name: "chainstate-full",
-            about: "Three rounds on 200 MB, scripts run: the same",
-            rounds: 3,
-            timed: true,
-            chain: SHORT,
-            grids: vec![usual("mergesync", RUN, &[]).outputs(&[CHAINSTATE])],
-            nodes: vec![(Full, &[450])],
-        },
+        timed(
+            "chainstate",
+            "Five rounds on 1 GB, scripts skipped: a chainstate, written by both",
+            5,
+            LONG,
+            [hinted(), snapshot_hinted(), merged()]
+                .map(|grid| grid.outputs(&["null", CHAINSTATE]))
+                .into(),
+            &[(Assumevalid, USUAL)],
+        ),
+        timed(
+            "chainstate-full",
+            "Three rounds on 200 MB, scripts run: the same",
+            3,
+            SHORT,
+            vec![usual("mergesync", RUN, &[]).outputs(&[CHAINSTATE])],
+            &[(Full, USUAL)],
+        ),
         // With the undo data of a node: what they add to hints, and what it takes to verify the node.
-        BenchProfile {
-            name: "undo",
-            about: "Three rounds on 1 GB with the node's undo data, scripts skipped: hints, and `apus verify`",
-            rounds: 3,
-            timed: true,
-            chain: LONG,
-            grids: vec![
-                usual("swiftsync", SKIPPED, &["sha256"]),
+        timed(
+            "undo",
+            "Three rounds on 1 GB with the node's undo data, scripts skipped: hints, and `apus verify`",
+            3,
+            LONG,
+            vec![
+                hinted(),
                 usual("swiftsync", SKIPPED, &[COINS]).par(ONE_AND_ALL),
                 usual(VERIFY, SKIPPED, &[]),
             ],
-            nodes: vec![(Assumevalid, &[450])],
-        },
-        BenchProfile {
-            name: "undo-full",
-            about: "Three rounds on 200 MB with the node's undo data, scripts run; and without",
-            rounds: 3,
-            timed: true,
-            chain: SHORT,
-            grids: vec![
+            &[(Assumevalid, USUAL)],
+        ),
+        timed(
+            "undo-full",
+            "Three rounds on 200 MB with the node's undo data, scripts run; and without",
+            3,
+            SHORT,
+            vec![
                 usual("swiftsync", RUN, &[COINS]),
                 usual(VERIFY, RUN, &[]),
                 usual("mergesync", RUN, &[]),
                 usual("utxo", RUN, &[]),
             ],
-            nodes: vec![(Full, &[450])],
-        },
+            &[(Full, USUAL)],
+        ),
         // The Utreexo forest: what its roots cost beside a run, how fast proofs are made, and blocks judged by them.
-        BenchProfile {
-            name: "utreexo",
-            about: "Three rounds on 1 GB, scripts skipped: roots of the Utreexo forest, proofs, and blocks \
-                    validated by them",
-            rounds: 3,
-            timed: true,
-            chain: LONG,
-            grids: vec![
-                usual("swiftsync", SKIPPED, &["sha256"]).outputs(&["null", ROOTS]),
-                usual("mergesync", SKIPPED, &[]).outputs(&["null", ROOTS]),
+        timed(
+            "utreexo",
+            "Three rounds on 1 GB, scripts skipped: roots of the Utreexo forest, proofs, and blocks \
+             validated by them",
+            3,
+            LONG,
+            vec![
+                hinted().outputs(&["null", ROOTS]),
+                merged().outputs(&["null", ROOTS]),
                 usual(UTREEXO, SKIPPED, &[]).par(ONE_AND_ALL),
                 usual(PROVE, SKIPPED, &[]).outputs(&[PROOFS]),
             ],
-            nodes: vec![(Assumevalid, &[450])],
-        },
+            &[(Assumevalid, USUAL)],
+        ),
     ]
 }
 

@@ -10,8 +10,8 @@
 //! blocks that it has or from peers on this machine, scripts skipped by `-assumevalid` or all of them run, no other peers, no wallet, no RPC, and without
 //! the internal consistency checks that are on by default on regtest alone.
 
+use crate::chain::BenchChain;
 use crate::error::{AtPath, BenchError};
-use crate::run::chain::BenchChain;
 use crate::run::report::SetResult;
 use apus_chain::BlockHash;
 use apus_testkit::rpc::Rpc;

@@ -3,7 +3,6 @@
 //! Each run has a work folder of its own and begins from nothing, so that the first is not better
 //! off than the last.
 
-use super::chain::BenchChain;
 use super::matrix::{
     CHAINSTATE, PROOFS, PROVE, ROOTS, SNAPSHOT_HINTS, ScriptValidation, Subject, UTREEXO, VERIFY,
     connects, judged_by,
@@ -11,6 +10,7 @@ use super::matrix::{
 use super::node::CHAIN_DIR;
 use super::record::OneRun;
 use super::report::ApusReport;
+use crate::chain::BenchChain;
 use crate::error::{AtPath, BenchError};
 use crate::process;
 use std::net::SocketAddr;

@@ -4,9 +4,9 @@
 //! What can be derived is in it too, so that a reader need not know how. No path of the machine is:
 //! commands name files by where they are in the chain's folder.
 
-use super::chain::PageCache;
 use super::matrix::Subject;
-use super::report::{PhaseTime, SetResult};
+use super::report::{PhaseTime, RecordCounts, SetResult};
+use crate::chain::PageCache;
 use crate::floor::{ChainFloor, MachineLimits};
 use crate::machine::BenchMachine;
 use crate::manifest::ChainManifest;
@@ -81,21 +81,6 @@ pub struct ChainRecord {
     /// What is written against nothing. Older records lack it.
     #[serde(default)]
     pub outputs: Vec<OutputCost>,
-}
-
-/// How much a run processed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RecordCounts {
-    /// Blocks.
-    pub blocks: u64,
-    /// Transactions, coinbases included.
-    pub transactions: u64,
-    /// Inputs that spend a coin.
-    pub inputs: u64,
-    /// Outputs.
-    pub outputs: u64,
-    /// Bytes of blocks.
-    pub bytes: u64,
 }
 
 /// All runs of one subject.

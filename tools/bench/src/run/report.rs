@@ -2,9 +2,8 @@
 //!
 //! `docs/formats/report.md` promises these fields. Others are passed over.
 
-use super::chain::{BenchChain, read_json};
 use super::matrix::{ScriptValidation, Subject, VERIFY, judged_by};
-use super::record::RecordCounts;
+use crate::chain::{BenchChain, read_json};
 use crate::error::BenchError;
 use crate::manifest::ChainManifest;
 use serde::{Deserialize, Serialize};
@@ -62,6 +61,21 @@ pub struct SetResult {
     pub hash_serialized_3: Option<String>,
     /// The Utreexo forest, where the run told of it.
     pub utreexo: Option<ForestResult>,
+}
+
+/// How much a run processed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordCounts {
+    /// Blocks.
+    pub blocks: u64,
+    /// Transactions, coinbases included.
+    pub transactions: u64,
+    /// Inputs that spend a coin.
+    pub inputs: u64,
+    /// Outputs.
+    pub outputs: u64,
+    /// Bytes of blocks.
+    pub bytes: u64,
 }
 
 /// What the Utreexo forest is at the stop block.

@@ -1,16 +1,16 @@
 //! [`session()`]: a whole benchmark, from making ready to the record; [`ChainCourse`]: one chain with all that is run on it,
 //! and what came out so far.
 
-use super::chain::{self, BenchChain, PageCache, read_json};
 use super::matrix::Subject;
 use super::node::BenchNodeFolder;
 use super::own::ApusRunner;
 use super::record::{self, BenchRecord, ChainRecord, OneRun, VERSION, with_one_thread};
 use super::report::{AgreedResult, ApusReport};
-use super::subject::{self, LeftOutSubjects};
+use super::subject;
 use super::tables;
+use crate::chain::{self, BenchChain, PageCache, read_json};
 use crate::error::{AtPath, BenchError, go_on};
-use crate::floor::{Floor, MachineLimits};
+use crate::floor::Floor;
 use crate::machine::BenchMachine;
 use crate::process;
 use std::collections::BTreeMap;
@@ -73,7 +73,7 @@ pub fn session(
         courses.push(ChainCourse::prepare(plan, chain, interrupt, each)?);
     }
     let files: Vec<PathBuf> =
-        courses.iter().flat_map(|course| course.files().iter().cloned()).collect();
+        courses.iter().flat_map(|course| course.files.iter().cloned()).collect();
     if plan.page_cache == PageCache::Warm {
         chain::warm(&files)?;
     }
@@ -83,7 +83,7 @@ pub fn session(
         let mut turns: Vec<(usize, usize)> = courses
             .iter()
             .enumerate()
-            .flat_map(|(course, it)| (0..it.lanes()).map(move |lane| (course, lane)))
+            .flat_map(|(course, it)| (0..it.lanes.len()).map(move |lane| (course, lane)))
             .collect();
         // The order changes, so that no kind of run always has the same predecessor.
         if round % 2 == 0 {
@@ -95,14 +95,14 @@ pub fn session(
             courses[course].beside(plan, &apus, lane, machine.memory_bytes, interrupt)?;
         }
     }
-    let bitcoind = courses.iter().find_map(|course| course.bitcoind().map(str::to_owned));
-    let bip30_lookups = courses.iter().find_map(ChainCourse::looks_up_bip30);
-    let limits = courses.iter().find_map(|course| course.limits().cloned());
+    let node = courses.iter().find_map(|course| course.node.as_ref());
+    let bitcoind = node.map(|node| node.version.clone());
+    let bip30_lookups = node.map(BenchNodeFolder::looks_up_bip30);
+    let floor = courses.iter().find_map(|course| course.floor.as_ref());
+    let limits = floor.map(|floor| floor.limits.clone());
     let left_out: Vec<String> = courses
         .iter()
-        .flat_map(|course| {
-            course.left_out().iter().map(|what| format!("{}: {what}.", course.name()))
-        })
+        .flat_map(|it| it.left_out.iter().map(|what| format!("{}: {what}.", it.chain.name)))
         .collect();
     let mut attachments = Attachments::new();
     let mut chains = Vec::new();
@@ -139,7 +139,7 @@ pub fn session(
 const FLOOR_LIMIT: Duration = Duration::from_secs(3_600);
 
 /// One chain with all that runs on it.
-pub(super) struct ChainCourse<'a> {
+struct ChainCourse<'a> {
     chain: &'a BenchChain,
     node: Option<BenchNodeFolder>,
     floor: Option<Floor>,
@@ -164,7 +164,7 @@ struct SubjectRuns {
 
 impl<'a> ChainCourse<'a> {
     /// Makes everything ready that is not timed.
-    pub(super) fn prepare(
+    fn prepare(
         plan: &SessionPlan<'_>,
         chain: &'a BenchChain,
         interrupt: &AtomicBool,
@@ -207,12 +207,16 @@ impl<'a> ChainCourse<'a> {
                     Some(node.arguments(*validation, *dbcache_mib))
                 }
                 (_, node) => {
-                    apus.arguments(chain, node.as_ref().map(BenchNodeFolder::path), &subject)
+                    apus.arguments(chain, node.as_ref().map(|node| node.path.as_path()), &subject)
                 }
             };
-            lanes.extend(arguments.map(|arguments| SubjectRuns::new(subject, arguments)));
+            lanes.extend(arguments.map(|arguments| SubjectRuns {
+                subject,
+                arguments,
+                runs: Vec::new(),
+                papers: Vec::new(),
+            }));
         }
-        let left_out: Vec<String> = left_out.iter().map(LeftOutSubjects::text).collect();
         for what in &left_out {
             each(format!("{}: {what}", chain.name));
         }
@@ -220,7 +224,7 @@ impl<'a> ChainCourse<'a> {
     }
 
     /// One run of one subject.
-    pub(super) fn turn(
+    fn turn(
         &mut self,
         plan: &SessionPlan<'_>,
         apus: &ApusRunner<'_>,
@@ -270,7 +274,7 @@ impl<'a> ChainCourse<'a> {
     }
 
     /// After a run with several threads, as many runs with one, if a run with one is measured at all.
-    pub(super) fn beside(
+    fn beside(
         &mut self,
         plan: &SessionPlan<'_>,
         apus: &ApusRunner<'_>,
@@ -284,7 +288,7 @@ impl<'a> ChainCourse<'a> {
             return Ok(());
         }
         self.quiet(plan)?;
-        let at = (self.chain, self.node.as_ref().map(BenchNodeFolder::path));
+        let at = (self.chain, self.node.as_ref().map(|node| node.path.as_path()));
         let Some((seconds, reports)) = side_by_side(apus, at, subject, memory_bytes, interrupt)?
         else {
             return Ok(());
@@ -302,43 +306,8 @@ impl<'a> ChainCourse<'a> {
         Ok(())
     }
 
-    /// What the chain is called.
-    pub(super) fn name(&self) -> &str {
-        &self.chain.name
-    }
-
-    /// How many subjects there are.
-    pub(super) fn lanes(&self) -> usize {
-        self.lanes.len()
-    }
-
-    /// What is not run, and why.
-    pub(super) fn left_out(&self) -> &[String] {
-        &self.left_out
-    }
-
-    /// Block files that any process reads.
-    pub(super) fn files(&self) -> &[PathBuf] {
-        &self.files
-    }
-
-    /// What the node says of itself.
-    pub(super) fn bitcoind(&self) -> Option<&str> {
-        self.node.as_ref().map(BenchNodeFolder::version)
-    }
-
-    /// Whether it looks up every output for BIP-30.
-    pub(super) fn looks_up_bip30(&self) -> Option<bool> {
-        self.node.as_ref().map(BenchNodeFolder::looks_up_bip30)
-    }
-
-    /// What the machine can do.
-    pub(super) fn limits(&self) -> Option<&MachineLimits> {
-        self.floor.as_ref().map(|floor| &floor.limits)
-    }
-
     /// Asks the node for its set, and works out what follows from the runs.
-    pub(super) fn finish(
+    fn finish(
         self,
         scratch: &Path,
         interrupt: &AtomicBool,
@@ -395,12 +364,6 @@ impl<'a> ChainCourse<'a> {
             outputs: record::outputs(&measured),
             measured,
         })
-    }
-}
-
-impl SubjectRuns {
-    fn new(subject: Subject, arguments: Vec<String>) -> Self {
-        Self { subject, arguments, runs: Vec::new(), papers: Vec::new() }
     }
 }
 
@@ -475,7 +438,7 @@ const BESIDE_DBCACHE_MIB: u64 = 100;
 
 /// Runs them. Gives their mean wall time and their reports; none where the subject has one thread, or where memory of
 /// so many bytes is too little for all at once.
-pub(super) fn side_by_side(
+fn side_by_side(
     apus: &ApusRunner<'_>,
     (chain, node): (&BenchChain, Option<&Path>),
     subject: &Subject,

@@ -1,10 +1,49 @@
 //! [`Subject`]: something that is run again and again, and what it is called.
 
-use super::chain::BenchChain;
-use super::matrix::{COINS, PROOFS, SNAPSHOT_HINTS, UTREEXO, VERIFY, connects, judged_by};
+use crate::chain::BenchChain;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
+
+/// The sums of whole coins, for which undo data say what is spent: those of a node's folder.
+pub const COINS: &str = "coins";
+
+/// `swiftsync` with hints out of a snapshot, which is made before.
+pub const SNAPSHOT_HINTS: &str = "snapshot-hints";
+
+/// `apus verify`, of a node's folder.
+pub const VERIFY: &str = "verify";
+
+/// The engine that goes by files of proofs, which are made before.
+pub const UTREEXO: &str = "utreexo";
+
+/// `apus utreexo prove`, which makes such files.
+pub const PROVE: &str = "prove";
+
+/// The output that is the roots of the Utreexo forest.
+pub const ROOTS: &str = "utreexo";
+
+/// The output that is a chainstate, as bitcoind writes one.
+pub const CHAINSTATE: &str = "chainstate";
+
+/// What `apus utreexo prove` writes.
+pub const PROOFS: &str = "proofs";
+
+/// The engine of `apus sync` by which blocks are judged under this name.
+pub fn judged_by(name: &str) -> &str {
+    match name {
+        // Proofs are made of blocks that it has judged.
+        PROVE => "mergesync",
+        SNAPSHOT_HINTS => "swiftsync",
+        own => own,
+    }
+}
+
+/// Whether the engine of this name sees the coins that blocks spend: it takes no hints, and it runs the scripts of
+/// every block that is not below the assumed-valid one.
+pub fn connects(name: &str) -> bool {
+    !["swiftsync", SNAPSHOT_HINTS].contains(&name)
+}
 
 /// What a run checks of scripts.
 #[derive(
@@ -177,41 +216,28 @@ impl fmt::Display for Subject {
 // What cannot be run is left out with a word, so that one list of subjects does for chains and
 // builds of all kinds.
 
-/// Subjects that are not run on a chain, all for the same reason.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct LeftOutSubjects {
-    pub(super) subjects: Vec<Subject>,
-    pub(super) why: String,
-}
-
-impl LeftOutSubjects {
-    /// In words.
-    pub(super) fn text(&self) -> String {
-        let names: Vec<String> = self.subjects.iter().map(Subject::to_string).collect();
-        format!("left out {}: {}", names.join(", "), self.why)
-    }
-}
-
-/// Those subjects that can be run on `chain`, and the others by reason. `no_interpreter` says why
+/// Those subjects that can be run on `chain`, and in words which cannot, and why. `no_interpreter` says why
 /// the program can run no scripts, if it cannot, and `has_node` whether a node takes part.
 pub(super) fn choose(
     subjects: &[Subject],
     chain: &BenchChain,
     no_interpreter: Option<&str>,
     has_node: bool,
-) -> (Vec<Subject>, Vec<LeftOutSubjects>) {
-    let (mut chosen, mut left_out) = (Vec::new(), Vec::<LeftOutSubjects>::new());
+) -> (Vec<Subject>, Vec<String>) {
+    let (mut chosen, mut left_out) = (Vec::new(), Vec::<(String, Vec<String>)>::new());
     for subject in subjects {
         let Some(why) = obstacle(subject, chain, no_interpreter, has_node) else {
             chosen.push(subject.clone());
             continue;
         };
-        match left_out.iter_mut().find(|it| it.why == why) {
-            Some(others) => others.subjects.push(subject.clone()),
-            None => left_out.push(LeftOutSubjects { subjects: vec![subject.clone()], why }),
+        match left_out.iter_mut().find(|(other, _)| *other == why) {
+            Some((_, names)) => names.push(subject.to_string()),
+            None => left_out.push((why, vec![subject.to_string()])),
         }
     }
-    (chosen, left_out)
+    let text =
+        |(why, names): (String, Vec<String>)| format!("left out {}: {why}", names.join(", "));
+    (chosen, left_out.into_iter().map(text).collect())
 }
 
 /// Why a subject cannot be run on a chain.
@@ -342,7 +368,7 @@ mod fitness_tests {
         ];
         let (chosen, left_out) = choose(&all, chain, no_interpreter, true);
         let places = (0..all.len()).filter(|&place| chosen.contains(&all[place])).collect();
-        (places, left_out.iter().map(LeftOutSubjects::text).collect())
+        (places, left_out)
     }
 
     #[test]
@@ -387,7 +413,7 @@ mod fitness_tests {
         let all = [apus("sha256", 1), apus("coins", 1)];
         let (chosen, left_out) = choose(&all, &chain(Some(manifest())), None, false);
         assert_eq!(chosen, all[..1]);
-        let said = left_out[0].text();
+        let said = &left_out[0];
         assert!(said.contains("coins par=1") && said.contains("--against bitcoind"), "{said}");
     }
 }

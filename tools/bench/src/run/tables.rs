@@ -1,9 +1,9 @@
 //! A [`BenchRecord`] for people: [`tables`], [`notes`], and both as [`markdown`].
 
-use super::chain::PageCache;
 use super::matrix::{ScriptValidation, Subject, SubjectNames};
 use super::record::{BenchRecord, ChainRecord, SubjectMeasured};
 use super::report::ForestResult;
+use crate::chain::PageCache;
 use crate::floor;
 use crate::table::{MeasuredSpread, TextTable, bytes, grouped};
 

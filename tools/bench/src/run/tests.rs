@@ -1,15 +1,16 @@
 //! Made-up values that several tests use.
 
-use super::chain::PageCache;
 use super::matrix::{ROOTS, ScriptValidation, Subject};
-use super::record::{self, BenchRecord, ChainRecord, OneRun, RecordCounts, VERSION};
+use super::record::{self, BenchRecord, ChainRecord, OneRun, VERSION};
+use super::report::RecordCounts;
 use super::report::{ForestResult, PhaseTime, SetResult};
+use crate::chain::PageCache;
 use crate::floor::{ChainFloor, ChainWork, KernelRates, MachineLimits, WorkRate};
 use crate::machine::BenchMachine;
 use crate::manifest::{self, ChainManifest};
 
 /// A chain on which a node can be timed.
-pub(super) fn manifest() -> ChainManifest {
+pub(crate) fn manifest() -> ChainManifest {
     ChainManifest {
         version: manifest::VERSION,
         profile: "mainnet-like".to_owned(),

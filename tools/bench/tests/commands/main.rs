@@ -290,6 +290,7 @@ fn mistakes_are_told_before_anything_is_made() {
         ("prevouts --latency 5", &["us, ms or s"]),
         ("prevouts --latency 11s", &["up to 10s"]),
         ("prevouts --threads 1025", &["--threads"]),
+        #[cfg(feature = "remote-coins")]
         ("decorate --concurrency 0", &["--concurrency"]),
         #[cfg(feature = "remote-coins")]
         ("decorate --tx 100000 --inputs 1000", &["100000000 inputs"]),

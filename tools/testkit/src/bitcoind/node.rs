@@ -1,13 +1,12 @@
 //! The life of a node: start on free ports, wait until it answers, stop or kill.
 
-use crate::programs::{PATIENCE, POLL_EVERY, free_ports};
+use crate::programs::{Server, free_ports, wait_until};
 use crate::rpc::{Rpc, RpcError};
 use serde_json::Value;
+use std::cell::OnceCell;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread::sleep;
-use std::time::Instant;
+use std::process::Command;
 use tempfile::TempDir;
 
 /// Another program may take a port between our choosing it and the node's binding it.
@@ -35,7 +34,7 @@ impl NodeFolder {
 /// A running bitcoind. Dropping it kills it.
 #[derive(Debug)]
 pub struct Bitcoind {
-    process: Child,
+    process: Server,
     folder: NodeFolder,
     chain: String,
     rpc: Rpc,
@@ -107,7 +106,7 @@ impl Bitcoind {
 
     /// Kills the node at once, as a power cut would, and hands back its folder.
     pub fn kill(mut self) -> NodeFolder {
-        self.end();
+        self.process.kill();
         let gone = NodeFolder::Given(PathBuf::new());
         std::mem::replace(&mut self.folder, gone)
     }
@@ -186,44 +185,30 @@ impl Bitcoind {
         folder: &Path,
         chain: &str,
         args: &[&str],
-    ) -> Result<(Child, Rpc, u16), String> {
+    ) -> Result<(Server, Rpc, u16), String> {
         let cookie_file = chain_dir(folder, chain).join(".cookie");
         // One left behind by a killed node would be taken for the new node's.
         let _ = fs::remove_file(&cookie_file);
         let errors = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
-        let mut process = Command::new(super::find())
+        let mut command = Command::new(super::find());
+        command
             .arg(format!("-datadir={}", folder.display()))
             .arg(format!("-chain={chain}"))
             .arg(format!("-rpcport={rpc_port}"))
             .arg(format!("-bind=127.0.0.1:{p2p_port}"))
             .args(["-connect=0", "-listen=1", "-listenonion=0", "-discover=0", "-dnsseed=0"])
             .args(["-server=1", "-rpcthreads=2", "-printtoconsole=0", "-daemon=0"])
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(errors.reopen().map_err(|error| error.to_string())?)
-            .spawn()
-            .map_err(|error| format!("bitcoind cannot be run: {error}"))?;
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            if let Ok(Some(status)) = process.try_wait() {
-                let said = fs::read_to_string(errors.path()).unwrap_or_default();
-                return Err(format!("bitcoind ended with {status}: {}", said.trim()));
-            }
-            // It answers with an error while it warms up, so wait for a real answer.
-            if let Ok(cookie) = fs::read_to_string(&cookie_file) {
-                let rpc = super::rpc(rpc_port, cookie);
-                if let Ok(Ok(_)) = rpc.call("getblockcount", &[]) {
-                    return Ok((process, rpc, p2p_port));
-                }
-            }
-            if Instant::now() > deadline {
-                let _ = process.kill();
-                let _ = process.wait();
-                return Err(format!("bitcoind did not answer within {PATIENCE:?}"));
-            }
-            sleep(POLL_EVERY);
-        }
+            .args(args);
+        let found = OnceCell::new();
+        let answers = |_: &str| {
+            let Ok(cookie) = fs::read_to_string(&cookie_file) else { return false };
+            let rpc = super::rpc(rpc_port, cookie);
+            // An error while it warms up.
+            matches!(rpc.call("getblockcount", &[]), Ok(Ok(_))) && found.set(rpc).is_ok()
+        };
+        let process = Server::start(&mut command, errors.path(), answers)?;
+        let rpc = found.into_inner().ok_or("bitcoind does not answer")?;
+        Ok((process, rpc, p2p_port))
     }
 
     fn shut_down(&mut self) {
@@ -233,27 +218,12 @@ impl Bitcoind {
 
     /// Waits until it has ended by itself.
     fn expect_end(&mut self) {
-        let deadline = Instant::now() + PATIENCE;
-        let status: ExitStatus = loop {
-            if let Some(status) = self.process.try_wait().expect("our own child") {
-                break status;
-            }
-            assert!(Instant::now() < deadline, "bitcoind did not stop within {PATIENCE:?}");
-            sleep(POLL_EVERY);
-        };
-        assert!(status.success(), "bitcoind stopped with {status}");
-    }
-
-    fn end(&mut self) {
-        // Errors mean that it has ended already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-impl Drop for Bitcoind {
-    fn drop(&mut self) {
-        self.end();
+        let mut status = None;
+        wait_until("bitcoind stops", || {
+            status = self.process.ended();
+            status.is_some()
+        });
+        assert!(status.is_some_and(|status| status.success()), "bitcoind stopped with {status:?}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! [`Lie`]: what can be wrong in a folder although every checksum is right.
 
-use super::folder::{Field, LevelDbFolder, WriteAheadLog, WriteBatch};
 use super::format::{FIRST, FULL, LAST, LogBytes, MIDDLE, internal, put_varint};
+use super::parts::{Field, LevelDbFolder, WriteAheadLog, WriteBatch};
 use super::table::{Harm, SortedTable};
 use crate::rng::Rng;
 

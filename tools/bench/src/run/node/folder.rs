@@ -7,10 +7,10 @@
 
 use super::NodeRpc;
 use super::log::NodeLog;
-use crate::error::{AtPath, BenchError, go_on};
+use crate::chain::{BenchChain, block_files, read_json};
+use crate::error::{AtPath, BenchError};
 use crate::manifest::ChainManifest;
-use crate::process::{self, RunningProgram, Usage};
-use crate::run::chain::{BenchChain, read_json};
+use crate::process::{self, Usage};
 use crate::run::matrix::ScriptValidation;
 use crate::run::report::SetResult;
 use apus_chain::BlockHash;
@@ -22,11 +22,10 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Longer than any run should take.
-pub(super) const LIMIT: Duration = Duration::from_secs(24 * 3600);
+const LIMIT: Duration = Duration::from_secs(24 * 3600);
 
 /// How long a node may take until it answers, or until it has stopped.
 pub(super) const PATIENCE: Duration = Duration::from_secs(300);
@@ -70,8 +69,10 @@ const MEMPOOL_LEAST: &str = "-maxmempool=5";
 #[derive(Debug)]
 pub struct BenchNodeFolder {
     pub(super) program: PathBuf,
-    pub(super) version: String,
-    pub(super) path: PathBuf,
+    /// What the node says of itself.
+    pub version: String,
+    /// The data directory.
+    pub path: PathBuf,
     pub(super) manifest: ChainManifest,
     /// The block that ends its look-ups for BIP-30, where it can be told of one.
     pub(super) known_block: Option<BlockHash>,
@@ -163,16 +164,6 @@ impl BenchNodeFolder {
         Ok(())
     }
 
-    /// The data directory.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// What the node says of itself.
-    pub fn version(&self) -> &str {
-        &self.version
-    }
-
     /// Whether the node looks up every output for BIP-30, as on regtest alone.
     pub fn looks_up_bip30(&self) -> bool {
         self.known_block.is_none()
@@ -180,21 +171,7 @@ impl BenchNodeFolder {
 
     /// The node's block files.
     pub fn files(&self) -> Result<Vec<PathBuf>, BenchError> {
-        let blocks = self.path.join(CHAIN_DIR).join("blocks");
-        let mut files = Vec::new();
-        for entry in fs::read_dir(&blocks).at(&blocks)? {
-            let path = entry.at(&blocks)?.path();
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            if name.starts_with("blk") {
-                files.push(path);
-            }
-        }
-        files.sort_unstable();
-        Ok(files)
-    }
-
-    fn log(&self) -> PathBuf {
-        self.path.join(CHAIN_DIR).join("debug.log")
+        block_files(&self.path.join(CHAIN_DIR).join("blocks"))
     }
 
     fn command(&self) -> Command {
@@ -250,12 +227,7 @@ impl BenchNodeFolder {
         validation: ScriptValidation,
         interrupt: &AtomicBool,
     ) -> Result<TimedRun, BenchError> {
-        let log = self.log();
-        if log.exists() {
-            fs::remove_file(&log).at(&log)?;
-        }
-        let usage = process::run(command, LIMIT, interrupt)?;
-        let log = NodeLog::read(BufReader::new(File::open(&log).at(&log)?)).at(&log)?;
+        let (usage, log) = self.logged(command, interrupt)?;
         let ChainManifest { height, assumevalid_hash, assumevalid_height, .. } = &self.manifest;
         match validation {
             ScriptValidation::Assumevalid => {
@@ -267,6 +239,21 @@ impl BenchNodeFolder {
         Ok(TimedRun { usage, log })
     }
 
+    /// Runs it, and reads its log.
+    pub(super) fn logged(
+        &self,
+        command: &mut Command,
+        interrupt: &AtomicBool,
+    ) -> Result<(Usage, NodeLog), BenchError> {
+        let log = self.path.join(CHAIN_DIR).join("debug.log");
+        if log.exists() {
+            fs::remove_file(&log).at(&log)?;
+        }
+        let usage = process::run(command, LIMIT, interrupt)?;
+        let file = File::open(&log).at(&log)?;
+        Ok((usage, NodeLog::read(BufReader::new(file)).at(&log)?))
+    }
+
     /// Asks for the set that the last run left.
     pub fn set(&self, interrupt: &AtomicBool) -> Result<SetResult, BenchError> {
         let port = free_port().at(&self.path)?;
@@ -275,56 +262,19 @@ impl BenchNodeFolder {
             // One left behind by a killed node would be taken for the new one's.
             fs::remove_file(&cookie).at(&cookie)?;
         }
-        let said = self.path.join("said");
         let mut command = self.command();
         command
             .args(["-server=1", "-checkblocks=1", "-checklevel=0", "-rpcservertimeout=1800"])
-            .arg(format!("-rpcport={port}"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(File::create(&said).at(&said)?);
-        let mut node = RunningProgram(command.spawn().at(&self.program)?);
-        let rpc = self.reach(&node, port, &cookie, interrupt)?;
+            .arg(format!("-rpcport={port}"));
+        let (mut node, rpc) = process::start(&mut command, PATIENCE, interrupt, || {
+            let rpc = NodeRpc::new(port, fs::read_to_string(&cookie).ok()?);
+            // Errors until it has warmed up.
+            let height = rpc.call("getblockcount", &[]).ok()?;
+            (height == json!(self.manifest.height)).then_some(rpc)
+        })?;
         let set = rpc.set()?;
-        rpc.call("stop", &[])?;
-        let asked = Instant::now();
-        while !node.has_ended().at(&self.program)? {
-            if asked.elapsed() > PATIENCE {
-                node.stop().at(&self.program)?;
-                break;
-            }
-            sleep(Duration::from_millis(5));
-        }
-        node.0.wait().at(&self.program)?;
+        node.stop().at(&self.program)?;
         Ok(set)
-    }
-
-    /// Waits until the node answers.
-    fn reach(
-        &self,
-        node: &RunningProgram,
-        port: u16,
-        cookie: &Path,
-        interrupt: &AtomicBool,
-    ) -> Result<NodeRpc, BenchError> {
-        let begun = Instant::now();
-        loop {
-            go_on(interrupt)?;
-            if node.has_ended().at(&self.program)? || begun.elapsed() > PATIENCE {
-                let said = process::tail(&self.path.join("said")).unwrap_or_default();
-                let message = format!("it does not answer: {said}");
-                return Err(BenchError::rpc("getblockcount", message));
-            }
-            if let Ok(cookie) = fs::read_to_string(cookie) {
-                let rpc = NodeRpc::new(port, cookie);
-                // Errors until it has warmed up.
-                if rpc.call("getblockcount", &[]).is_ok_and(|it| it == json!(self.manifest.height))
-                {
-                    return Ok(rpc);
-                }
-            }
-            sleep(Duration::from_millis(20));
-        }
     }
 }
 

@@ -3,21 +3,15 @@
 //! It runs on a copy of its own, in which files that no program writes to any more are shared by hard
 //! links, so that many nodes take the room and the page cache of one.
 
-use super::folder::{
-    BenchNodeFolder, CHAIN_DIR, LIMIT, PATIENCE, QUIET, comparable, free_port, version,
-};
-use super::log::NodeLog;
-use crate::error::{AtPath, BenchError, ErrorKind, go_on};
+use super::folder::{BenchNodeFolder, CHAIN_DIR, PATIENCE, QUIET, comparable, free_port, version};
+use crate::chain::BenchChain;
+use crate::error::{AtPath, BenchError, ErrorKind};
 use crate::process::{self, RunningProgram, Usage};
-use crate::run::chain::BenchChain;
-use std::fs::{self, File};
-use std::io::BufReader;
+use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::AtomicBool;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 /// Another program may take a port between our choosing it and the node's binding it.
 const PORT_TRIES: usize = 5;
@@ -67,7 +61,6 @@ impl BenchNodeFolder {
         interrupt: &AtomicBool,
     ) -> Result<ServedNode, BenchError> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().at(copy)?));
-        let said = copy.join("said");
         let mut command = Command::new(&self.program);
         command
             .arg(format!("-datadir={}", copy.display()))
@@ -75,22 +68,10 @@ impl BenchNodeFolder {
             .args(["-listen=1", "-listenonion=0", "-discover=0", "-blocksonly=1", "-server=0"])
             .args(["-checkblocks=1", "-checklevel=0", "-maxtipage=2000000000", "-dbcache=4"])
             .arg(format!("-bind={address}"))
-            .arg(format!("-v2transport={}", u8::from(v2transport)))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(File::create(&said).at(&said)?);
-        let process = RunningProgram(command.spawn().at(&self.program)?);
-        let begun = Instant::now();
+            .arg(format!("-v2transport={}", u8::from(v2transport)));
         // It listens when it has loaded its chain.
-        while TcpStream::connect(address).is_err() {
-            go_on(interrupt)?;
-            if process.has_ended().at(&self.program)? || begun.elapsed() > PATIENCE {
-                let said = process::tail(&said).unwrap_or_default();
-                let message = format!("it does not listen on {address}: {said}");
-                return Err(BenchError::rpc("blocks", message));
-            }
-            sleep(Duration::from_millis(20));
-        }
+        let listens = || TcpStream::connect(address).ok();
+        let (process, _) = process::start(&mut command, PATIENCE, interrupt, listens)?;
         Ok(ServedNode { process, address })
     }
 }
@@ -181,9 +162,7 @@ impl BenchNodeFolder {
         let mut command = Command::new(&self.program);
         command.arg(format!("-datadir={}", self.path.display()));
         command.args(self.download_arguments(peers, v2transport, dbcache_mib));
-        let usage = process::run(&mut command, LIMIT, interrupt)?;
-        let path = self.path.join(CHAIN_DIR).join("debug.log");
-        let log = NodeLog::read(BufReader::new(File::open(&path).at(&path)?)).at(&path)?;
+        let (usage, log) = self.logged(&mut command, interrupt)?;
         log.expect_end(self.manifest.height).map_err(BenchError::different)?;
         Ok(usage)
     }

@@ -3,21 +3,17 @@
 //! A test that needs it fails where none can be found: it never passes by skipping. It listens on 127.0.0.1 alone, has
 //! one bucket, and is killed when dropped.
 
-use crate::programs::await_ready;
-use crate::programs::{find_program, free_ports};
-use std::fs::{self, File};
+use apus_testkit::programs::{Server, find_program, on_free_ports};
+use std::fs;
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use tempfile::TempDir;
-
-/// Another program may take a port between our choosing it and the server's binding it.
-const PORT_TRIES: usize = 5;
 
 /// A running server. Dropping it kills it.
 #[derive(Debug)]
-pub struct S3Server {
-    process: Child,
+pub(crate) struct S3Server {
+    process: Server,
     /// What runs it, and where it is reached.
     by: Vec<String>,
     address: String,
@@ -27,40 +23,35 @@ pub struct S3Server {
 
 impl S3Server {
     /// The bucket that is there.
-    pub const BUCKET: &str = "objects";
+    pub(crate) const BUCKET: &str = "objects";
 
     /// The keys that it takes.
-    pub const KEYS: [&str; 2] = ["apus-test-access", "apus-test-secret-0123456789"];
+    pub(crate) const KEYS: [&str; 2] = ["apus-test-access", "apus-test-secret-0123456789"];
 
     /// Starts a server with an empty bucket.
     ///
     /// # Panics
     /// When there is no versitygw, or it does not start.
-    pub fn start() -> Self {
-        let mut said = String::new();
-        for _ in 0..PORT_TRIES {
-            let [port, _] = free_ports();
+    pub(crate) fn start() -> Self {
+        on_free_ports("versitygw", |[port]| {
             let (folder, address) = (empty(), "127.0.0.1".to_owned());
-            match launch(&[], &folder, &address, port) {
-                Ok(process) => return Self { process, by: Vec::new(), address, port, folder },
-                Err(message) => said = message,
-            }
-        }
-        panic!("versitygw does not start: {said}")
+            let process = launch(&[], &folder, &address, port)?;
+            Ok(Self { process, by: Vec::new(), address, port, folder })
+        })
     }
 
     /// Starts one by another program, as in a network namespace of its own, on an address there.
     ///
     /// # Panics
     /// When there is no versitygw, or it does not start.
-    pub fn start_by(by: &[String], address: &str) -> Self {
+    pub(crate) fn start_by(by: &[String], address: &str) -> Self {
         let (folder, by, address, port) = (empty(), by.to_vec(), address.to_owned(), 7070);
         let process = launch(&by, &folder, &address, port).unwrap();
         Self { process, by, address, port, folder }
     }
 
     /// What a client has in its environment.
-    pub fn environment(&self) -> Vec<(String, String)> {
+    pub(crate) fn environment(&self) -> Vec<(String, String)> {
         let [access, secret] = Self::KEYS;
         let endpoint = format!("http://{}:{}", self.address, self.port);
         let named = [
@@ -73,38 +64,29 @@ impl S3Server {
     }
 
     /// The folder in which its bucket's objects lie.
-    pub fn bucket(&self) -> PathBuf {
+    pub(crate) fn bucket(&self) -> PathBuf {
         self.folder.path().join("buckets").join(Self::BUCKET)
     }
 
     /// All that it said.
-    pub fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         fs::read_to_string(self.folder.path().join("said")).unwrap_or_default()
     }
 
     /// Ends it as a power cut would, but for what the system still writes.
-    pub fn kill(&mut self) {
-        // An error means that it has ended already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+    pub(crate) fn kill(&mut self) {
+        self.process.kill();
     }
 
     /// Starts it again, with the objects that it had.
     ///
     /// # Panics
     /// When it does not start.
-    pub fn start_again(&mut self) {
+    pub(crate) fn start_again(&mut self) {
         self.process = launch(&self.by, &self.folder, &self.address, self.port).unwrap();
     }
 }
 
-impl Drop for S3Server {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-/// A folder with an empty bucket.
 fn empty() -> TempDir {
     let folder = tempfile::Builder::new().prefix("s3").tempdir().unwrap();
     fs::create_dir_all(folder.path().join("buckets").join(S3Server::BUCKET)).unwrap();
@@ -113,14 +95,13 @@ fn empty() -> TempDir {
 }
 
 /// Starts a server, and waits until it listens.
-fn launch(by: &[String], folder: &TempDir, address: &str, port: u16) -> Result<Child, String> {
+fn launch(by: &[String], folder: &TempDir, address: &str, port: u16) -> Result<Server, String> {
     let [access, secret] = S3Server::KEYS;
     let said = folder.path().join("said");
-    let out = File::create(&said).map_err(|error| error.to_string())?;
-    let both = out.try_clone().map_err(|error| error.to_string())?;
     let program = find_program("versitygw").into_os_string();
     let mut words = by.iter().map(Into::into).chain([program]);
-    let mut process = Command::new(words.next().expect("there is a program"))
+    let mut command = Command::new(words.next().expect("there is a program"));
+    command
         .args(words)
         // Not on its command line: other users of the machine see that.
         .env("ROOT_ACCESS_KEY_ID", access)
@@ -129,24 +110,18 @@ fn launch(by: &[String], folder: &TempDir, address: &str, port: u16) -> Result<C
         // Not every folder has attributes.
         .arg("--sidecar")
         .arg(folder.path().join("about"))
-        .arg(folder.path().join("buckets"))
-        .stdin(Stdio::null())
-        .stdout(out)
-        .stderr(both)
-        .spawn()
-        .map_err(|error| format!("versitygw cannot be run: {error}"))?;
-    // In another namespace it is reached by what runs there alone, and its word has to do.
-    await_ready(&mut process, &said, |said| match by.is_empty() {
+        .arg(folder.path().join("buckets"));
+    Server::start(&mut command, &said, |said| match by.is_empty() {
         true => TcpStream::connect((address, port)).is_ok(),
+        // It cannot be reached from here.
         false => said.contains(&port.to_string()),
-    })?;
-    Ok(process)
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::get;
+    use apus_testkit::http::get;
 
     #[test]
     fn it_refuses_requests_without_keys() {

@@ -1,24 +1,17 @@
 //! [`NatsCluster`]: three real servers as one cluster, each of which can be killed and started again.
 
-use super::await_listening;
-use crate::http::get;
-use crate::programs::{PATIENCE, POLL_EVERY, find_program};
+use apus_testkit::http::get;
+use apus_testkit::nats;
+use apus_testkit::programs::{Server, find_program, on_free_ports, wait_until};
 use serde_json::Value;
-use std::fs::File;
-use std::net::{Ipv4Addr, TcpListener};
-use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::Instant;
+use std::process::Command;
 use tempfile::TempDir;
 
 const SERVERS: usize = 3;
 
-/// Another program may take a port between our choosing it and a server's binding it.
-const PORT_TRIES: usize = 5;
-
 /// Running servers. Dropping it kills them.
 #[derive(Debug)]
-pub struct NatsCluster {
+pub(crate) struct NatsCluster {
     servers: Vec<ClusterNode>,
     folder: TempDir,
 }
@@ -26,7 +19,7 @@ pub struct NatsCluster {
 #[derive(Debug)]
 struct ClusterNode {
     /// None while it is killed.
-    process: Option<Child>,
+    process: Option<Server>,
     client: u16,
     route: u16,
     monitor: u16,
@@ -37,11 +30,9 @@ impl NatsCluster {
     ///
     /// # Panics
     /// When there is no nats-server, or they do not start.
-    pub fn start() -> Self {
-        let mut said = String::new();
-        for _ in 0..PORT_TRIES {
+    pub(crate) fn start() -> Self {
+        on_free_ports("a cluster of nats-server", |ports: [u16; 3 * SERVERS]| {
             let folder = tempfile::Builder::new().prefix("nats").tempdir().unwrap();
-            let ports = free_ports::<{ 3 * SERVERS }>();
             let servers = ports.chunks_exact(3).map(|ports| ClusterNode {
                 process: None,
                 client: ports[0],
@@ -49,26 +40,20 @@ impl NatsCluster {
                 monitor: ports[2],
             });
             let mut cluster = Self { servers: servers.collect(), folder };
-            let started = (0..SERVERS).map(|index| cluster.launch(index));
-            match started.collect::<Result<Vec<()>, String>>() {
-                Ok(_) => {
-                    cluster.await_leader();
-                    return cluster;
-                }
-                Err(message) => said = message,
-            }
-        }
-        panic!("nats-server does not start as one of {SERVERS}: {said}")
+            (0..SERVERS).try_for_each(|index| cluster.launch(index))?;
+            cluster.await_leader();
+            Ok(cluster)
+        })
     }
 
     /// Where they are reached, with commas between.
-    pub fn urls(&self) -> String {
+    pub(crate) fn urls(&self) -> String {
         let url = |server: &ClusterNode| format!("nats://127.0.0.1:{}", server.client);
         self.servers.iter().map(url).collect::<Vec<_>>().join(",")
     }
 
     /// The server that leads a stream whose name begins so; none where there is none now.
-    pub fn leader_of(&self, stream: &str) -> Option<usize> {
+    pub(crate) fn leader_of(&self, stream: &str) -> Option<usize> {
         let is_up = |index: &usize| self.servers[*index].process.is_some();
         (0..SERVERS).find_map(|index| {
             // Each knows of the streams that it has itself.
@@ -81,7 +66,7 @@ impl NatsCluster {
     }
 
     /// On how many servers that stream is.
-    pub fn replicas_of(&self, stream: &str) -> usize {
+    pub(crate) fn replicas_of(&self, stream: &str) -> usize {
         let has = |index: &usize| {
             let about = self.asked(*index, "/jsz?accounts=true&streams=true");
             about.is_some_and(|about| about.to_string().contains(&format!("\"name\":\"{stream}")))
@@ -90,34 +75,26 @@ impl NatsCluster {
     }
 
     /// Ends one as a power cut would, but for what the system still writes.
-    pub fn kill(&mut self, index: usize) {
-        if let Some(mut process) = self.servers[index].process.take() {
-            // An error means that it has ended already.
-            let _ = process.kill();
-            let _ = process.wait();
-        }
+    pub(crate) fn kill(&mut self, index: usize) {
+        self.servers[index].process = None;
     }
 
     /// Starts it again, with the streams that it had.
     ///
     /// # Panics
     /// When it does not start.
-    pub fn start_again(&mut self, index: usize) {
+    pub(crate) fn start_again(&mut self, index: usize) {
         self.launch(index).unwrap();
     }
 
     fn await_leader(&self) {
-        let deadline = Instant::now() + PATIENCE;
         let leader = |about: &Value| {
             let meta = &about["meta_cluster"];
             meta["leader"].as_str().is_some_and(|it| !it.is_empty())
                 && meta["cluster_size"].as_u64() == Some(SERVERS as u64)
         };
         let knows = |index| self.asked(index, "/jsz").is_some_and(|about| leader(&about));
-        while !(0..SERVERS).all(knows) {
-            assert!(Instant::now() < deadline, "the servers have no leader within {PATIENCE:?}");
-            sleep(POLL_EVERY);
-        }
+        wait_until("the servers have a leader", || (0..SERVERS).all(knows));
     }
 
     fn asked(&self, index: usize, path: &str) -> Option<Value> {
@@ -133,7 +110,8 @@ impl NatsCluster {
         let routes = self.servers.iter().map(|other| format!("nats://127.0.0.1:{}", other.route));
         let routes = routes.collect::<Vec<_>>().join(",");
         let server = &mut self.servers[index];
-        let mut process = Command::new(find_program("nats-server"))
+        let mut command = Command::new(find_program("nats-server"));
+        command
             .args(["--jetstream", "--addr", "127.0.0.1", "--server_name", &name])
             .args([
                 "--port",
@@ -144,21 +122,9 @@ impl NatsCluster {
             .args(["--cluster_name", "three", "--routes", &routes])
             .args(["--cluster", &format!("nats://127.0.0.1:{}", server.route)])
             .arg("--store_dir")
-            .arg(self.folder.path().join(name))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(File::create(&said).map_err(|error| error.to_string())?)
-            .spawn()
-            .map_err(|error| format!("nats-server cannot be run: {error}"))?;
-        await_listening(&mut process, &said, Some(server.client))?;
-        server.process = Some(process);
+            .arg(self.folder.path().join(name));
+        server.process = Some(nats::start(&mut command, &said, Some(server.client))?);
         Ok(())
-    }
-}
-
-impl Drop for NatsCluster {
-    fn drop(&mut self) {
-        (0..SERVERS).for_each(|index| self.kill(index));
     }
 }
 
@@ -168,11 +134,4 @@ fn name_of(index: usize) -> String {
 
 fn name_index(name: &str) -> Option<usize> {
     (0..SERVERS).find(|index| name_of(*index) == name)
-}
-
-/// Ports that no program listens on right now.
-fn free_ports<const N: usize>() -> [u16; N] {
-    let bind = |()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    let listeners = [(); N].map(bind);
-    listeners.map(|listener| listener.local_addr().expect("it is bound").port())
 }

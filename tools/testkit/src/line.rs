@@ -7,7 +7,7 @@
 //!
 //! It is no model of TCP: a loss costs a round trip and does not slow the sender down.
 
-use apus_testkit::rng::Rng;
+use crate::rng::Rng;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -149,6 +149,15 @@ impl LineRelay {
             thread::spawn(move || accept(&listener, &shared))
         };
         Ok(Self { address, shared, acceptor: Some(acceptor) })
+    }
+
+    /// A line to a server on a port of 127.0.0.1 that is far away: there and back takes so long.
+    ///
+    /// # Panics
+    /// When the system gives no port.
+    pub fn far(port: u16, there_and_back: Duration) -> Self {
+        let line = PeerLine { latency: there_and_back / 2, ..PeerLine::default() };
+        Self::start(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), line, 0).unwrap()
     }
 
     /// Where to connect to.
@@ -314,5 +323,4 @@ fn waits(error: &io::Error) -> bool {
 }
 
 #[cfg(test)]
-#[path = "line_tests.rs"]
 mod tests;

@@ -1,11 +1,11 @@
 //! `apus-bench chain`: makes chains to measure with, and says what they are.
 
-use super::cores;
+use crate::commands::cores;
+use crate::error::BenchError;
+use crate::maker::{self, ChainProfile, MadeChain, MakeOptions, MakeProgress};
+use crate::manifest::{ChainManifest, FILE_NAME};
+use crate::table::{bytes, grouped};
 use crate::terminal::{self, watch_signals};
-use apus_bench::BenchError;
-use apus_bench::maker::{self, ChainProfile, MadeChain, MakeOptions, MakeProgress};
-use apus_bench::manifest::{ChainManifest, FILE_NAME};
-use apus_bench::run::{bytes, grouped};
 use clap::{Args, Subcommand};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,14 @@ use std::time::{Duration, Instant};
 /// How often a line is printed.
 const LINE_INTERVAL: Duration = Duration::from_secs(2);
 
-#[derive(Args)]
-pub(crate) struct ChainArgs {
+/// Make a chain to measure with
+#[derive(Debug, Args)]
+pub struct ChainArgs {
     #[command(subcommand)]
     command: ChainCommand,
 }
 
-#[derive(Subcommand)]
+#[derive(Debug, Subcommand)]
 enum ChainCommand {
     /// Make a regtest chain that is shaped after the real one
     Make(MakeArgs),
@@ -46,7 +47,7 @@ chain starts with some two hundred blocks that make its first coins, and ends
 with 2,100 blocks of coinbases alone, as many as a node wants to see above a
 block whose scripts it assumes valid.";
 
-#[derive(Args)]
+#[derive(Debug, Args)]
 #[command(after_help = MAKE_EXAMPLES)]
 struct MakeArgs {
     /// The shape of the chain
@@ -86,14 +87,18 @@ struct MakeArgs {
     tail_blocks: u32,
 }
 
-#[derive(Args)]
+#[derive(Debug, Args)]
 struct InfoArgs {
     /// The folder of the chain
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 }
 
-pub(crate) fn command(args: &ChainArgs) -> Result<(), BenchError> {
+/// Makes a chain, or says what one is.
+///
+/// # Errors
+/// Where files cannot be written or read, or it is interrupted.
+pub fn command(args: &ChainArgs) -> Result<(), BenchError> {
     match &args.command {
         ChainCommand::Make(args) => make(args),
         ChainCommand::Info(args) => info(args),

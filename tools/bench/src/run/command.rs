@@ -1,16 +1,16 @@
 //! `apus-bench run`: Apus and Bitcoin Core on the same blocks, side by side.
 
-use super::{Against, ApusProgram, ScratchFolder, cores, now, own_program, write_json};
-use crate::terminal::{self, watch_signals};
-use apus_bench::BenchError;
-use apus_bench::maker::{self, MakeOptions};
-use apus_bench::run::matrix::{
+use crate::commands::{Against, ApusProgram, ScratchFolder, cores, now, own_program, write_json};
+use crate::error::BenchError;
+use crate::maker::{self, MakeOptions};
+use crate::run::matrix::{
     BenchProfile, Grid, ThreadCount, aggregates, first_of_each, has_aggregates, profiles, subjects,
 };
-use apus_bench::run::{
+use crate::run::{
     Attachments, BenchChain, BenchRecord, PageCache, SessionPlan, chart, markdown, node, session,
     tables, utc,
 };
+use crate::terminal::{self, watch_signals};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use std::path::{Path, PathBuf};
@@ -52,9 +52,10 @@ Every run is a process of its own; all kinds take turns, round after round.
 Results are compared before times: a difference ends the command with exit code
 4.";
 
-#[derive(Args)]
+/// Measure Apus, beside Bitcoin Core if wanted, and print ratios
+#[derive(Debug, Args)]
 #[command(after_help = RUN_EXAMPLES)]
-pub(crate) struct BenchRunArgs {
+pub struct BenchRunArgs {
     /// What to run: quick compares results on little work; full measures what hints bring, connect
     /// the engines that do without, rules what they gain where no scripts are run, chainstate and
     /// chainstate-full what it takes until a node can start on the result, undo and undo-full
@@ -126,7 +127,11 @@ fn profile_values() -> impl Iterator<Item = PossibleValue> {
     profiles().into_iter().map(|profile| PossibleValue::new(profile.name).help(profile.about))
 }
 
-pub(crate) fn command(args: &BenchRunArgs) -> Result<(), BenchError> {
+/// Runs all of it, writes and shows what it found.
+///
+/// # Errors
+/// Where a program fails, results differ, or it is interrupted.
+pub fn command(args: &BenchRunArgs) -> Result<(), BenchError> {
     let name = &args.profile;
     let profile = BenchProfile::named(name)
         .ok_or_else(|| BenchError::usage(format!("there is no profile {name}")))?;

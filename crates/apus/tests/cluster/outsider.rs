@@ -1,6 +1,6 @@
 //! [`Outsider`]: one who speaks to a server by its own protocol, without the program and without what its machines know.
 
-use super::NatsServer;
+use apus_testkit::nats::NatsServer;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
@@ -9,7 +9,7 @@ const INBOX: &str = "outsider.inbox";
 
 /// See the module.
 #[derive(Debug)]
-pub struct Outsider {
+pub(crate) struct Outsider {
     stream: BufReader<TcpStream>,
 }
 
@@ -18,8 +18,9 @@ impl Outsider {
     ///
     /// # Panics
     /// When it does not.
-    pub fn connect(server: &NatsServer) -> Self {
-        let stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    pub(crate) fn connect(server: &NatsServer) -> Self {
+        let url = server.url();
+        let stream = TcpStream::connect(url.trim_start_matches("nats://")).unwrap();
         let mut outsider = Self { stream: BufReader::new(stream) };
         outsider.line();
         outsider.say(b"CONNECT {\"verbose\":false,\"headers\":true}\r\n");
@@ -32,7 +33,7 @@ impl Outsider {
     ///
     /// # Panics
     /// When the server hangs up.
-    pub fn ask(&mut self, subject: &str, message: &[u8]) -> Vec<u8> {
+    pub(crate) fn ask(&mut self, subject: &str, message: &[u8]) -> Vec<u8> {
         let head = format!("PUB {subject} {INBOX} {}\r\n", message.len());
         self.say(&[head.as_bytes(), message, b"\r\n"].concat());
         loop {

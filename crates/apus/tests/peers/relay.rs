@@ -16,7 +16,7 @@ const HEADER_BYTES: usize = 24;
 
 /// What becomes of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub(crate) enum Fate {
     /// It goes on, as it is now.
     Passes,
     /// It never arrives.
@@ -31,7 +31,7 @@ pub enum Fate {
 type Decide = dyn Fn(&str, &mut Vec<u8>) -> Fate + Send + Sync;
 
 /// A relay at work. Dropping it ends it, and its connections with their next message.
-pub struct NodeLine {
+pub(crate) struct NodeLine {
     line: Arc<RelayLine>,
     listening: Option<JoinHandle<()>>,
 }
@@ -53,7 +53,7 @@ impl NodeLine {
     ///
     /// # Panics
     /// When it cannot listen.
-    pub fn to(
+    pub(crate) fn to(
         port: u16,
         decide: impl Fn(&str, &mut Vec<u8>) -> Fate + Send + Sync + 'static,
     ) -> Self {
@@ -65,7 +65,7 @@ impl NodeLine {
     ///
     /// # Panics
     /// When it cannot listen.
-    pub fn far(
+    pub(crate) fn far(
         node: u16,
         delay: Duration,
         decide: impl Fn(&str, &mut Vec<u8>) -> Fate + Send + Sync + 'static,
@@ -93,12 +93,12 @@ impl NodeLine {
 
     /// How often something was on its way to the node: as often as the speaker waited for answers before it said
     /// more, if each way takes long.
-    pub fn batches(&self) -> usize {
+    pub(crate) fn batches(&self) -> usize {
         self.line.batches.load(Ordering::Relaxed)
     }
 
     /// Where it listens, on 127.0.0.1.
-    pub fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.line.own
     }
 }

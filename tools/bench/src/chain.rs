@@ -60,7 +60,7 @@ impl BenchChain {
     }
 
     /// A name for what is made of it: another chain in a folder of the same name has another tip.
-    pub(super) fn mark(&self) -> String {
+    pub(crate) fn mark(&self) -> String {
         let tip = self.manifest.as_ref().map_or("", |manifest| &manifest.tip_hash);
         // The end tells hashes of hard chains apart as well, which begin with zeros.
         let end = tip.char_indices().rev().nth(15).map_or(tip, |(at, _)| &tip[at..]);
@@ -68,7 +68,7 @@ impl BenchChain {
     }
 
     /// The hash of a block at height 1: of the first in the files.
-    pub(super) fn block_1(&self) -> Result<BlockHash, BenchError> {
+    pub(crate) fn block_1(&self) -> Result<BlockHash, BenchError> {
         let files =
             BlockFiles::open(&self.blocksdir, self.network.magic()).map_err(SourceError::from)?;
         let (genesis, mut found) = (Params::of(self.network).genesis_hash, None);
@@ -84,17 +84,22 @@ impl BenchChain {
 
     /// The block files, by name.
     pub fn files(&self) -> Result<Vec<PathBuf>, BenchError> {
-        let mut files = Vec::new();
-        for entry in fs::read_dir(&self.blocksdir).at(&self.blocksdir)? {
-            let path = entry.at(&self.blocksdir)?.path();
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            if name.starts_with("blk") && name.ends_with(".dat") {
-                files.push(path);
-            }
-        }
-        files.sort_unstable();
-        Ok(files)
+        block_files(&self.blocksdir)
     }
+}
+
+/// The block files in a folder, by name.
+pub(crate) fn block_files(folder: &Path) -> Result<Vec<PathBuf>, BenchError> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).at(folder)? {
+        let path = entry.at(folder)?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.starts_with("blk") && name.ends_with(".dat") {
+            files.push(path);
+        }
+    }
+    files.sort_unstable();
+    Ok(files)
 }
 
 /// Reads a file of JSON.
@@ -124,7 +129,7 @@ pub enum PageCache {
 }
 
 /// Reads all files, so that they are in memory if they fit.
-pub(super) fn warm(files: &[PathBuf]) -> Result<(), BenchError> {
+pub(crate) fn warm(files: &[PathBuf]) -> Result<(), BenchError> {
     let mut buffer = vec![0; 1 << 20];
     for path in files {
         let mut file = File::open(path).at(path)?;
@@ -134,7 +139,7 @@ pub(super) fn warm(files: &[PathBuf]) -> Result<(), BenchError> {
 }
 
 /// Makes the system forget all files, or says that it doesn't.
-pub(super) fn drop_files(files: &[PathBuf]) -> Result<(), BenchError> {
+pub(crate) fn drop_files(files: &[PathBuf]) -> Result<(), BenchError> {
     forget_all(files)?;
     let share = cached_share(files)?;
     // Asking makes the system read ahead.
@@ -176,7 +181,7 @@ fn forget(_: &File, _: &Path) -> Result<(), BenchError> {
 /// Which part of the files' pages is in memory, by samples; none where the system does not tell.
 /// Pages around those asked for may be read.
 #[cfg(target_os = "linux")]
-pub(super) fn cached_share(files: &[PathBuf]) -> Result<Option<f64>, BenchError> {
+pub(crate) fn cached_share(files: &[PathBuf]) -> Result<Option<f64>, BenchError> {
     use rustix::io::{Errno, ReadWriteFlags, preadv2};
     use std::io::IoSliceMut;
     let (mut inside, mut asked) = (0u64, 0u64);
@@ -199,7 +204,7 @@ pub(super) fn cached_share(files: &[PathBuf]) -> Result<Option<f64>, BenchError>
 
 /// Other systems do not tell.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn cached_share(_: &[PathBuf]) -> Result<Option<f64>, BenchError> {
+pub(crate) fn cached_share(_: &[PathBuf]) -> Result<Option<f64>, BenchError> {
     Ok(None)
 }
 

@@ -5,7 +5,7 @@
 //! is seen outside of these namespaces. They need root, and a test that cannot make them fails: it never passes by
 //! skipping. They go when dropped.
 
-use crate::rng::Rng;
+use apus_testkit::rng::Rng;
 use std::process::{Command, id};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -21,20 +21,20 @@ const PACKET_BYTES_MAX: usize = 2048;
 const EIO: i32 = 5;
 
 /// Where the hub is reached from all places, and from itself.
-pub const HUB: &str = "10.231.255.1";
+pub(crate) const HUB: &str = "10.231.255.1";
 
 /// How a line is.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct NetLine {
+pub(crate) struct NetLine {
     /// How long a packet is on its way, in either direction.
-    pub delay: Duration,
+    pub(crate) delay: Duration,
     /// How many of a thousand packets are lost.
-    pub lost_per_mille: u64,
+    pub(crate) lost_per_mille: u64,
 }
 
 /// A hub with places around it.
 #[derive(Debug)]
-pub struct Net {
+pub(crate) struct Net {
     hub: String,
     places: Vec<NetHost>,
 }
@@ -54,7 +54,7 @@ impl Net {
     ///
     /// # Panics
     /// Where this process may not make namespaces or devices.
-    pub fn new(lines: &[NetLine], seed: u64) -> Self {
+    pub(crate) fn new(lines: &[NetLine], seed: u64) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let hub = format!("apus-{}-{number}-hub", id());
@@ -99,30 +99,30 @@ impl Net {
     }
 
     /// What runs a program in the hub.
-    pub fn in_hub(&self) -> Vec<String> {
+    pub(crate) fn in_hub(&self) -> Vec<String> {
         runs_in(&self.hub)
     }
 
     /// What runs a program in a place.
-    pub fn in_place(&self, place: usize) -> Vec<String> {
+    pub(crate) fn in_place(&self, place: usize) -> Vec<String> {
         runs_in(&self.places[place].name)
     }
 
     /// Cuts a place off.
-    pub fn cut(&self, place: usize) {
+    pub(crate) fn cut(&self, place: usize) {
         let NetHost { name, device, .. } = &self.places[place];
         ip(&format!("-n {name} link set {device} down"));
     }
 
     /// Joins it again.
-    pub fn mend(&self, place: usize) {
+    pub(crate) fn mend(&self, place: usize) {
         let NetHost { name, device, .. } = &self.places[place];
         ip(&format!("-n {name} link set {device} up"));
         ip(&format!("-n {name} route replace {HUB}/32 via 10.231.{place}.1"));
     }
 
     /// How many packets arrived that went to or from a place, and how many were lost.
-    pub fn packets(&self, place: usize) -> (u64, u64) {
+    pub(crate) fn packets(&self, place: usize) -> (u64, u64) {
         let place = &self.places[place];
         (place.carried.load(Ordering::Relaxed), place.lost.load(Ordering::Relaxed))
     }

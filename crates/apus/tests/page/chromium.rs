@@ -3,7 +3,7 @@
 //! A test that needs it fails where none can be found: it never passes by skipping. It resolves no name, so what a page
 //! asks of other hosts fails, and is noted like all requests. It is killed when dropped.
 
-use crate::programs::{PATIENCE, POLL_EVERY, find_program};
+use apus_testkit::programs::{PATIENCE, POLL_EVERY, find_program};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use tungstenite::{Message, WebSocket, client};
 
 /// A browser with one page. Dropping it kills it.
-pub struct Chromium {
+pub(crate) struct Chromium {
     process: Child,
     socket: WebSocket<TcpStream>,
     session: String,
@@ -27,15 +27,15 @@ pub struct Chromium {
 
 /// How a page is shown.
 #[derive(Debug, Clone, Copy)]
-pub struct Screen {
+pub(crate) struct Screen {
     /// In pixels of CSS.
-    pub width: u32,
+    pub(crate) width: u32,
     /// In pixels of CSS.
-    pub height: u32,
+    pub(crate) height: u32,
     /// Whether the user likes dark pages.
-    pub dark: bool,
+    pub(crate) dark: bool,
     /// Whether it is a phone's.
-    pub phone: bool,
+    pub(crate) phone: bool,
 }
 
 impl Chromium {
@@ -43,7 +43,7 @@ impl Chromium {
     ///
     /// # Panics
     /// When there is no chromium, or it does not start.
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let profile = tempfile::Builder::new().prefix("chromium").tempdir().unwrap();
         let said = profile.path().join("said");
         let process = Command::new(find_program("chromium"))
@@ -130,7 +130,7 @@ impl Chromium {
     }
 
     /// Shows pages on this screen from now on.
-    pub fn show_on(&mut self, screen: Screen) {
+    pub(crate) fn show_on(&mut self, screen: Screen) {
         let Screen { width, height, dark, phone } = screen;
         self.call(
             "Emulation.setDeviceMetricsOverride",
@@ -142,7 +142,7 @@ impl Chromium {
     }
 
     /// Goes to a page.
-    pub fn open(&mut self, url: &str) {
+    pub(crate) fn open(&mut self, url: &str) {
         self.call("Page.navigate", json!({"url": url}));
     }
 
@@ -150,7 +150,7 @@ impl Chromium {
     ///
     /// # Panics
     /// When it throws.
-    pub fn evaluate(&mut self, expression: &str) -> Value {
+    pub(crate) fn evaluate(&mut self, expression: &str) -> Value {
         let params = json!({"expression": expression, "returnByValue": true});
         let result = self.call("Runtime.evaluate", params);
         assert!(result["exceptionDetails"].is_null(), "{expression}: {result}");
@@ -161,7 +161,7 @@ impl Chromium {
     ///
     /// # Panics
     /// When it is not for long; with what the page shows.
-    pub fn wait_for(&mut self, expression: &str) {
+    pub(crate) fn wait_for(&mut self, expression: &str) {
         let deadline = Instant::now() + PATIENCE;
         // Between two pages there is none to ask.
         let asked = format!(
@@ -177,12 +177,12 @@ impl Chromium {
     }
 
     /// The text that the page shows.
-    pub fn text(&mut self) -> String {
+    pub(crate) fn text(&mut self) -> String {
         self.evaluate("document.body.innerText").as_str().unwrap_or_default().to_owned()
     }
 
     /// Takes a picture of the whole page, as PNG.
-    pub fn picture(&mut self) -> Vec<u8> {
+    pub(crate) fn picture(&mut self) -> Vec<u8> {
         let params = json!({"format": "png", "captureBeyondViewport": true});
         let picture = self.call("Page.captureScreenshot", params);
         let base64 = picture["data"].as_str().unwrap();
@@ -190,12 +190,12 @@ impl Chromium {
     }
 
     /// Addresses that pages asked for.
-    pub fn requests(&self) -> &[String] {
+    pub(crate) fn requests(&self) -> &[String] {
         &self.requests
     }
 
     /// Errors of scripts, of requests, and of what the page's own policy forbids.
-    pub fn complaints(&self) -> &[String] {
+    pub(crate) fn complaints(&self) -> &[String] {
         &self.complaints
     }
 }

@@ -3,21 +3,21 @@
 //! A test that needs it fails where none can be found: it never passes by skipping. It listens on 127.0.0.1 alone, and
 //! is killed when dropped.
 
-use crate::http;
-use crate::programs::{PATIENCE, POLL_EVERY, await_ready, find_program, free_ports};
+use apus_testkit::http;
+use apus_testkit::programs::{PATIENCE, POLL_EVERY, Server, find_program, free_ports};
 use serde_json::Value;
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write;
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Instant;
 use tempfile::TempDir;
 
 /// A running Prometheus. Dropping it kills it.
 #[derive(Debug)]
-pub struct Prometheus {
-    process: Child,
+pub(crate) struct Prometheus {
+    _process: Server,
     port: u16,
     _folder: TempDir,
 }
@@ -27,7 +27,7 @@ impl Prometheus {
     ///
     /// # Panics
     /// When there is no prometheus, or it does not start.
-    pub fn scraping(target: u16, token: Option<&str>) -> Self {
+    pub(crate) fn scraping(target: u16, token: Option<&str>) -> Self {
         let folder = tempfile::Builder::new().prefix("prometheus").tempdir().unwrap();
         let authorization = token
             .map(|token| format!("    authorization:\n      credentials: {token}\n"))
@@ -38,26 +38,22 @@ impl Prometheus {
         );
         let (file, said) = (folder.path().join("prometheus.yml"), folder.path().join("said"));
         fs::write(&file, config).unwrap();
-        let [port, _] = free_ports();
-        let mut process = Command::new(find_program("prometheus"))
+        let [port] = free_ports();
+        let mut command = Command::new(find_program("prometheus"));
+        command
             .arg(format!("--config.file={}", file.display()))
             .arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()))
-            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(File::create(&said).unwrap())
-            .spawn()
-            .unwrap();
+            .arg(format!("--web.listen-address=127.0.0.1:{port}"));
         let listens = |_: &str| TcpStream::connect(("127.0.0.1", port)).is_ok();
-        await_ready(&mut process, &said, listens).unwrap_or_else(|message| panic!("{message}"));
-        Self { process, port, _folder: folder }
+        let process = Server::start(&mut command, &said, listens).unwrap();
+        Self { _process: process, port, _folder: folder }
     }
 
     /// What an expression comes to, once it comes to something: the samples, each with its labels.
     ///
     /// # Panics
     /// When it comes to nothing for long.
-    pub fn samples(&self, expression: &str) -> Vec<(Value, f64)> {
+    pub(crate) fn samples(&self, expression: &str) -> Vec<(Value, f64)> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let query: String = expression.bytes().map(|byte| format!("%{byte:02x}")).collect();
@@ -74,19 +70,11 @@ impl Prometheus {
     }
 }
 
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        // An error means that it has ended already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
 /// What `promtool check metrics` has against a text; nothing where it has nothing.
 ///
 /// # Panics
 /// When there is no promtool beside prometheus.
-pub fn complaints(metrics: &str) -> String {
+pub(crate) fn complaints(metrics: &str) -> String {
     let promtool = find_program("prometheus").with_file_name("promtool");
     let mut process = Command::new(promtool)
         .args(["check", "metrics"])

@@ -1,8 +1,8 @@
 //! Coins on servers, for `apus-bench prevouts --store URL`.
 
+use super::coins::StoredCoins;
+use crate::error::BenchError;
 use crate::terminal;
-use apus_bench::BenchError;
-use apus_bench::prevouts::StoredCoins;
 use apus_coins::{Access, BatchedStore, BatcherOptions, Password, StoreUrl};
 use apus_engine::utxo::StoreError;
 use std::env;
