@@ -16,7 +16,7 @@ const LAYERS: [&[&str]; 9] = [
     &["apus-utreexo"],
     &["apus-datadir", "apus-engine", "apus-p2p"],
     &["apus-sync"],
-    &["apus-coins", "apus-jobs"],
+    &["apus-coins", "apus-jobs", "apus-proofs"],
     &["apus-cluster"],
     &["apus-bench"],
     &["apus"],
