@@ -13,7 +13,10 @@ use crate::machine::{Machine, Program, cpu_seconds, rss_peak_bytes};
 use crate::print::hex;
 use apus_chain::Network;
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
-use apus_sync::{DatadirBlocks, Engine, FolderKind, Outcome, Unanchored, Workers, WrittenFolder};
+use apus_sync::{
+    ChainEnd, DatadirBlocks, Engine, FolderKind, Outcome, Unanchored, Validation, Workers,
+    WrittenFolder,
+};
 use parts::{Cluster, ForestReport, ProofsReport};
 use serde::Serialize;
 use std::fmt;
@@ -117,6 +120,27 @@ pub(crate) struct VerifiedRules {
     pub(crate) bip30: bool,
     /// The chain has the work that the real one is known to have at least.
     pub(crate) minimum_chain_work: bool,
+}
+
+impl VerifiedRules {
+    fn of(outcome: &Outcome) -> Self {
+        let Validation { hints, connected_from, scripts, unseen_witnesses, .. } =
+            &outcome.validation;
+        // BIP-30 and the supply follow from each coin's having been created and spent once.
+        let proven = hints.aggregate != Some(AggregateKind::None);
+        let all_connected = *connected_from == Some(1);
+        Self {
+            blocks: true,
+            witnesses: *unseen_witnesses == 0,
+            scripts: all_connected && scripts.assumed == 0,
+            amounts: all_connected,
+            order: all_connected,
+            aggregate: proven && hints.aggregate.is_some(),
+            supply: proven,
+            bip30: proven,
+            minimum_chain_work: outcome.chain.enough_work,
+        }
+    }
 }
 
 /// Blocks that were taken for valid because the user said so.
@@ -306,59 +330,46 @@ pub(crate) fn display_hash(bytes: &[u8; 32]) -> String {
 
 impl RunReport {
     pub(crate) fn new(outcome: &Outcome, around: Circumstances) -> Self {
-        let counts = outcome.counts;
-        // BIP-30 and the supply follow from each coin's having been created and spent once.
-        let proven = outcome.aggregate != Some(AggregateKind::None);
-        let all_connected = outcome.connected_from == Some(1);
-        let scripts = all_connected && outcome.scripts.assumed == 0;
-        let has_set = outcome.engine != Engine::Utreexo;
-        let hash = |hash: &[u8; 32]| has_set.then(|| display_hash(hash));
+        let Outcome { chain, validation, counts, set, written } = outcome;
+        let Validation { hints, scripts, .. } = validation;
+        let verified = VerifiedRules::of(outcome);
+        let has_set = set.hashes.is_some();
         Self {
             version: VERSION,
             chain: around.network.name(),
-            engine: match (outcome.aggregate, outcome.engine) {
+            engine: match (hints.aggregate, validation.engine) {
                 (Some(_), _) => "swiftsync",
                 (None, Engine::Utxo) => "utxo",
                 (None, Engine::MergeSync) => "mergesync",
                 (None, Engine::Utreexo) => "utreexo",
             },
-            validation: if scripts { "full" } else { "assumevalid" },
-            aggregate: outcome.aggregate.map(AggregateKind::name),
-            connected_from: outcome.connected_from,
-            script_blocks: outcome.scripts.run,
-            stop_height: outcome.stop_height,
-            stop_hash: outcome.stop_hash.to_string(),
-            tip_height: outcome.tip_height,
-            coins: outcome.coins.coins,
-            coin_transactions: has_set.then_some(outcome.coins.transactions),
-            bogosize: outcome.coins.bogosize,
-            total_amount_sat: outcome.coins.amount as u64,
-            muhash: outcome.muhash.as_ref().map(display_hash),
-            in_assumeutxo_table: outcome.in_assumeutxo_table,
-            hash_serialized_3: hash(&outcome.hash_serialized_3),
-            utreexo: (outcome.utreexo.as_ref())
-                .or(outcome.proofs.as_ref().map(|proofs| &proofs.roots))
+            validation: if verified.scripts { "full" } else { "assumevalid" },
+            aggregate: hints.aggregate.map(AggregateKind::name),
+            connected_from: validation.connected_from,
+            script_blocks: scripts.run,
+            stop_height: chain.stop.height,
+            stop_hash: chain.stop.hash.to_string(),
+            tip_height: chain.tip_height,
+            coins: set.totals.coins,
+            coin_transactions: has_set.then_some(set.totals.transactions),
+            bogosize: set.totals.bogosize,
+            total_amount_sat: set.totals.amount as u64,
+            muhash: set.muhash().as_ref().map(display_hash),
+            in_assumeutxo_table: set.in_assumeutxo_table,
+            hash_serialized_3: set.hash_serialized_3().as_ref().map(display_hash),
+            utreexo: (written.utreexo.as_ref())
+                .or(written.proofs.as_ref().map(|proofs| &proofs.roots))
                 .map(ForestReport::of),
-            proofs: outcome.proofs.as_ref().map(ProofsReport::of),
-            verified: VerifiedRules {
-                blocks: true,
-                witnesses: outcome.unseen_witnesses == 0,
-                scripts,
-                amounts: all_connected,
-                order: all_connected,
-                aggregate: proven && outcome.aggregate.is_some(),
-                supply: proven,
-                bip30: proven,
-                minimum_chain_work: outcome.enough_work,
-            },
-            assumed: assumed(outcome),
-            assume_hinted_valid: outcome.unanchored.as_ref().map(AssumedBlocks::of),
+            proofs: written.proofs.as_ref().map(ProofsReport::of),
+            verified,
+            assumed: assumed(validation, chain),
+            assume_hinted_valid: hints.unanchored.as_ref().map(AssumedBlocks::of),
             blocks: counts.blocks,
             transactions: counts.transactions,
             inputs: counts.inputs,
             outputs: counts.outputs,
             bytes: counts.bytes,
-            hints: outcome.hints.as_ref().map(|info| HintsReport {
+            hints: hints.info.as_ref().map(|info| HintsReport {
                 bytes: info.bytes,
                 bit_order: info.order.to_string(),
                 start_height: info.layout.start_height(),
@@ -369,7 +380,7 @@ impl RunReport {
             cluster: (around.workers.as_ref())
                 .map(|workers| Cluster::of(workers, around.wall_seconds, &around.phases)),
             files: around.files,
-            folders: outcome.folders.iter().map(FolderReport::of).collect(),
+            folders: written.folders.iter().map(FolderReport::of).collect(),
             wall_seconds: around.wall_seconds,
             cpu_seconds: cpu_seconds(),
             rss_peak_bytes: rss_peak_bytes(),
@@ -422,11 +433,11 @@ pub(crate) fn is_report(path: &Path) -> bool {
     ["version", "stop_hash", "verified"].iter().all(|field| json.get(field).is_some())
 }
 
-fn assumed(outcome: &Outcome) -> Vec<String> {
+fn assumed(validation: &Validation, chain: &ChainEnd) -> Vec<String> {
     let mut assumed = Vec::new();
     // With undo data every rule about coins is applied.
-    if let Some(aggregate) = outcome.aggregate.filter(|it| *it != AggregateKind::Coins) {
-        let up_to = match outcome.connected_from {
+    if let Some(aggregate) = validation.hints.aggregate.filter(|it| *it != AggregateKind::Coins) {
+        let up_to = match validation.connected_from {
             Some(from) => format!(" up to height {}", from - 1),
             None => String::new(),
         };
@@ -448,21 +459,21 @@ fn assumed(outcome: &Outcome) -> Vec<String> {
             );
         }
     }
-    if outcome.scripts.assumed > 0 {
+    if validation.scripts.assumed > 0 {
         assumed.push(format!(
             "scripts and signatures of {} connected blocks are valid, which are ancestors of the \
              assumed-valid block",
-            outcome.scripts.assumed
+            validation.scripts.assumed
         ));
     }
-    if outcome.unseen_witnesses > 0 {
+    if validation.unseen_witnesses > 0 {
         assumed.push(format!(
             "{} blocks whose scripts are taken for valid commit to witnesses that go with them, and \
              are within the limits with these (--witnesses check looks)",
-            outcome.unseen_witnesses
+            validation.unseen_witnesses
         ));
     }
-    if !outcome.enough_work {
+    if !chain.enough_work {
         assumed.push(
             "this is the real chain although it has less work than the real one is known to have"
                 .to_owned(),

@@ -55,9 +55,10 @@ pub use progress::{Segment, SegmentState};
 pub use proofs::caches::{CachesFound, CachesRequest, replay_caches};
 pub use proofs::{ProofsMade, ProofsTotals, Surveyed, proofs_files, survey_proofs};
 pub use request::{
-    BridgeOptions, BridgePeers, ChainEngine, ConnectOptions, Engine, HintedTask, HintedValidity,
-    HintsInput, LAST_BLOCKS, MemoryParts, MergeSyncTask, OpenForest, OpenStore, Outcome, Output,
-    OutputKind, ProofsInput, ProvenTask, Request, RunEnv, ScriptCounts, Source, Stop, Task,
+    BridgeOptions, BridgePeers, ChainEnd, ChainEngine, ConnectOptions, Engine, HintedTask,
+    HintedValidity, HintsInput, HintsProof, LAST_BLOCKS, MemoryParts, MergeSyncTask, OpenForest,
+    OpenStore, Outcome, Output, OutputKind, ProofsInput, ProvenTask, Request, RunEnv, ScriptCounts,
+    SetHashes, SetSummary, Source, Stop, Task, Validation, Written,
 };
 pub use run::{
     discard_progress, expect_work_folder, give_up_progress, has_progress, keep_record, run,

@@ -19,7 +19,9 @@ use apus_p2p::addresses::NodeAddress;
 use apus_p2p::transport::TransportChoice;
 use apus_storage::Storage;
 pub use memory::MemoryParts;
-pub use outcome::{Outcome, ScriptCounts};
+pub use outcome::{
+    ChainEnd, HintsProof, Outcome, ScriptCounts, SetHashes, SetSummary, Validation, Written,
+};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -16,8 +16,8 @@ use crate::folder::FolderOutput;
 use crate::machines::Machines;
 use crate::progress::Event;
 use crate::request::{
-    Engine, HintedTask, MergeSyncTask, Outcome, ProvenTask, Request, RunEnv, ScriptCounts, Source,
-    Stop, Task,
+    ChainEnd, Engine, HintedTask, HintsProof, MergeSyncTask, Outcome, ProvenTask, Request, RunEnv,
+    SetSummary, Source, Stop, Task, Validation, Written,
 };
 use crate::sink::SetInfo;
 use crate::sink::forest::StoredLeaves;
@@ -28,7 +28,7 @@ use crate::supply::ranges::take_missing;
 use crate::warning::Warning;
 use crate::workdir::record::Record;
 use crate::workdir::{Workdir, runs_of};
-use apus_chain::{HeaderChain, Height};
+use apus_chain::{HeaderChain, Height, KnownBlock};
 use apus_storage::Storage;
 use std::sync::Arc;
 
@@ -96,7 +96,8 @@ fn compute<'a>(
         Hinted::Proven(proven) => *proven,
         Hinted::NoUndo(height) => return without(request, task, height, machines),
         Hinted::NotNeeded(dir, hints) => {
-            return Ok(Outcome { hints, ..connect_on(request, dir, None)? });
+            let hints = HintsProof { info: hints, ..HintsProof::default() };
+            return Ok(connect_on(request, dir, None)?.with_hints(hints));
         }
     };
     let end = request.stop.end(proven.plan.identity.stop, proven.dir.chain());
@@ -104,7 +105,7 @@ fn compute<'a>(
         return write_proven(request, proven);
     }
     let unseen = proven.unseen();
-    let Proven { dir, at, done, verdict, hints, unanchored, scripts, .. } = proven;
+    let Proven { dir, at, done, verdict, hints, scripts, .. } = proven;
     if verdict.aggregate == AggregateKind::None {
         return Err(SyncError::Usage(UsageError::Unproven));
     }
@@ -112,13 +113,11 @@ fn compute<'a>(
     // Connecting takes hours, and what is held in memory of the segments is of no use to it.
     drop(done);
     let (coins, counts) = (verdict.coins.coins, verdict.counts);
-    let proof = Some(verdict.aggregate);
     // With undo data nothing is left to the aggregate alone.
-    let (aggregate, scripts) = (proof.filter(|_| scripts.is_none()), scripts.unwrap_or_default());
-    let scripts = scripts.run;
+    let aggregate = hints.aggregate.filter(|_| scripts.is_none());
+    let scripts = scripts.unwrap_or_default().run;
     let base = in_order::BaseCoins { at, runs, coins, counts, aggregate, scripts, unseen };
-    let outcome = connect_on(request, dir, Some(base))?;
-    Ok(Outcome { hints, unanchored, aggregate: proof, ..outcome })
+    Ok(connect_on(request, dir, Some(base))?.with_hints(hints))
 }
 
 /// Fails where other machines are to take part.
@@ -167,7 +166,7 @@ pub(crate) fn joins(request: &Request<'_>, dir: &dyn ChainSource) -> Result<bool
 /// Writes out the set where the hints stop.
 fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, SyncError> {
     let unseen_witnesses = proven.unseen();
-    let Proven { dir, workdir, plan, done, verdict, hints, unanchored, scripts, .. } = proven;
+    let Proven { dir, workdir, plan, done, verdict, hints, scripts, .. } = proven;
     let runs = [SwiftSync::COINS, SwiftSync::HINTS].map(|kind| runs_of(&done, kind));
     let leaves = request.wants_leaves().then(|| StoredLeaves::of(&workdir, &done));
     // What was too young to be made durable: now that costs less than doing it again.
@@ -180,18 +179,15 @@ fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, Sy
         }
     })?;
     finish(request, &*dir, set, &mut put)?;
-    let outcome = outcome(request, dir.chain(), &set, put, verdict.counts, verdict.coins);
-    let (connected_from, scripts) = (scripts.map(|_| 1), scripts.unwrap_or_default());
-    let aggregate = Some(verdict.aggregate);
-    Ok(Outcome {
-        aggregate,
-        connected_from,
-        scripts,
-        unseen_witnesses,
+    let validation = Validation {
+        engine: Engine::Utxo,
         hints,
-        unanchored,
-        ..outcome
-    })
+        connected_from: scripts.map(|_| 1),
+        scripts: scripts.unwrap_or_default(),
+        unseen_witnesses,
+    };
+    let (counts, totals) = (verdict.counts, verdict.coins);
+    Ok(outcome(request, dir.chain(), &set, put, (validation, counts, totals)))
 }
 
 /// Connects the blocks above `base`, or all of them, and writes out the set.
@@ -202,14 +198,11 @@ fn connect_on<'a>(
 ) -> Result<Outcome, SyncError> {
     let mut connected = in_order::run(request, dir, base)?;
     let (mut put, coins) = connected.write_set(request)?;
-    put.utreexo =
+    put.written.utreexo =
         hints_of_set::write(request, connected.set, &put, |each| connected.records(each))?;
     finish(request, &*connected.dir, connected.set, &mut put)?;
-    let in_order::ConnectedSet { dir, set, counts, from, scripts, unseen, aggregate, .. } =
-        connected;
-    let outcome = outcome(request, dir.chain(), &set, put, counts, coins);
-    let (connected_from, unseen_witnesses) = (Some(from), unseen);
-    Ok(Outcome { aggregate, connected_from, scripts, unseen_witnesses, ..outcome })
+    let in_order::ConnectedSet { dir, set, counts, validation, .. } = connected;
+    Ok(outcome(request, dir.chain(), &set, put, (validation, counts, coins)))
 }
 
 /// Goes twice over the blocks, connects those above, if there are any, and writes out the set.
@@ -218,7 +211,6 @@ fn merge<'a>(
     dir: Arc<dyn ChainSource + 'a>,
     machines: Option<&dyn Machines>,
 ) -> Result<Outcome, SyncError> {
-    let engine = Engine::MergeSync;
     let (mut dir, mut left) = (dir, 0);
     let mut merged = loop {
         match mergesync::run(request, dir, machines)? {
@@ -230,7 +222,7 @@ fn merge<'a>(
                     dir = chain_anew(request, &error)?;
                     left += 1;
                 }
-                outcome => return Ok(Outcome { engine, ..outcome? }),
+                outcome => return Ok(outcome?.by(Engine::MergeSync)),
             },
             MergeOutcome::Whole(merged) => break *merged,
         }
@@ -240,10 +232,15 @@ fn merge<'a>(
         written.inspect_err(|error| forget_damaged(request.env.workdir, error))?;
     finish(request, &*merged.dir, merged.set, &mut put)?;
     let MergedSet { dir, set, counts, judged, unseen: unseen_witnesses, proofs, .. } = merged;
-    let scripts = judged.scripts;
-    let outcome = outcome(request, dir.chain(), &set, put, counts, coins);
-    let connected_from = Some(1);
-    Ok(Outcome { connected_from, engine, scripts, unseen_witnesses, proofs, ..outcome })
+    put.written.proofs = proofs;
+    let validation = Validation {
+        engine: Engine::MergeSync,
+        hints: HintsProof::default(),
+        connected_from: Some(1),
+        scripts: judged.scripts,
+        unseen_witnesses,
+    };
+    Ok(outcome(request, dir.chain(), &set, put, (validation, counts, coins)))
 }
 
 /// Validates all blocks by proofs, of which no set comes.
@@ -254,27 +251,21 @@ fn validate(
     machines: Option<&dyn Machines>,
 ) -> Result<Outcome, SyncError> {
     let Validated { stop, verdict, scripts } = utreexo::run(request, task, dir, machines)?;
-    let set = SetInfo {
-        network: request.env.params.network,
-        height: stop.height,
-        base: stop.hash,
-        coins: verdict.coins.coins,
-        coin_bytes: 0,
-        transactions: verdict.counts.transactions,
-    };
-    let put = Put {
-        hash_serialized_3: [0; 32],
-        muhash: None,
-        totals: CoinTotals::default(),
-        folders: Vec::new(),
-        utreexo: Some(verdict.roots),
-    };
     let AmountSums { coins, amount, bogosize } = verdict.coins;
-    let coins = CoinTotals { coins, transactions: 0, amount, bogosize };
-    let outcome = outcome(request, dir.chain(), &set, put, verdict.counts, coins);
-    let in_assumeutxo_table = false;
-    let engine = Engine::Utreexo;
-    Ok(Outcome { connected_from: Some(1), engine, scripts, in_assumeutxo_table, ..outcome })
+    let totals = CoinTotals { coins, transactions: 0, amount, bogosize };
+    Ok(Outcome {
+        chain: ChainEnd::new(request.env.params, dir.chain(), stop),
+        validation: Validation {
+            engine: Engine::Utreexo,
+            hints: HintsProof::default(),
+            connected_from: Some(1),
+            scripts,
+            unseen_witnesses: 0,
+        },
+        counts: verdict.counts,
+        set: SetSummary { totals, hashes: None, in_assumeutxo_table: false },
+        written: Written { utreexo: Some(verdict.roots), ..Written::default() },
+    })
 }
 
 /// Gets what the source is to keep and did not, and makes that whole.
@@ -285,38 +276,25 @@ fn finish(
     put: &mut Put,
 ) -> Result<(), SyncError> {
     take_missing(&request.env, dir, &not_kept(dir, set.height))?;
-    complete(request, dir, set, &mut put.folders)
+    complete(request, dir, set, &mut put.written.folders)
 }
 
-/// What there is to say of any set that was written out.
+/// The outcome of a run that wrote out a set.
 fn outcome(
     request: &Request<'_>,
     chain: &HeaderChain,
     set: &SetInfo,
     put: Put,
-    counts: Counts,
-    coins: CoinTotals,
+    (validation, counts, totals): (Validation, Counts, CoinTotals),
 ) -> Outcome {
+    let params = request.env.params;
+    let in_assumeutxo_table = params.assumeutxo_for(&set.base).is_some();
     Outcome {
-        stop_height: set.height,
-        stop_hash: set.base,
-        tip_height: chain.tip_height(),
-        enough_work: chain.chain_work() >= request.env.params.minimum_chain_work,
+        chain: ChainEnd::new(params, chain, KnownBlock { height: set.height, hash: set.base }),
+        validation,
         counts,
-        coins,
-        muhash: put.muhash,
-        hash_serialized_3: put.hash_serialized_3,
-        aggregate: None,
-        connected_from: None,
-        engine: Engine::Utxo,
-        scripts: ScriptCounts::default(),
-        unseen_witnesses: 0,
-        in_assumeutxo_table: request.env.params.assumeutxo_for(&set.base).is_some(),
-        hints: None,
-        unanchored: None,
-        utreexo: put.utreexo,
-        proofs: None,
-        folders: put.folders,
+        set: SetSummary { totals, hashes: Some(put.hashes), in_assumeutxo_table },
+        written: put.written,
     }
 }
 

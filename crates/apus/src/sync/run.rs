@@ -224,7 +224,8 @@ fn run_watched(
     if let Some(path) = &job.run.report {
         write_report(path, &report).map_err(|failure| folder.keep(failure))?;
     }
-    apus_sync::complete_folders(&outcome.folders).map_err(|error| folder.keep(error.into()))?;
+    apus_sync::complete_folders(&outcome.written.folders)
+        .map_err(|error| folder.keep(error.into()))?;
     let follows = matches!(&job.source, JobSource::Peers(args) if args.follow);
     // A data directory has the blocks in it, and nothing is added to one that is complete.
     let has_blocks = |output: &SinkArg| matches!(output, SinkArg::Datadir(_));
@@ -234,7 +235,7 @@ fn run_watched(
             "progress is kept in {}: {}the same command goes on from block {}",
             work_path.display(),
             if writes(job.outputs) { "when what was written has other names, " } else { "" },
-            outcome.stop_height
+            outcome.chain.stop.height
         ));
     } else if let Some(place) = coins {
         folder.leave_coins(place)?;
@@ -242,7 +243,7 @@ fn run_watched(
             "the coins stay at {place}, and what is known of them in {}: once there are more blocks, the same command goes \
              on from block {}",
             work_path.display(),
-            outcome.stop_height
+            outcome.chain.stop.height
         ));
     } else {
         folder.discard()?;
@@ -253,7 +254,7 @@ fn run_watched(
             forest_path.display()
         ));
     }
-    outcome.folders.iter().for_each(places::tell_aside);
+    outcome.written.folders.iter().for_each(places::tell_aside);
     Ok(report)
 }
 

@@ -24,7 +24,9 @@ use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::error::{IoError, SyncError, UsageError};
 use crate::pass::{leave_witnesses, may_leave_witnesses};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
-use crate::request::{ConnectOptions, Request, ScriptCounts, first_of_last};
+use crate::request::{
+    ConnectOptions, Engine, HintsProof, Request, ScriptCounts, Validation, first_of_last,
+};
 use crate::sink::SetInfo;
 use crate::sink::datadir::DraftWithBlocks;
 use crate::source::ChainSource;
@@ -94,13 +96,8 @@ pub(crate) struct ConnectedSet<'a> {
     pub(crate) store: Arc<dyn CoinsStore>,
     pub(crate) set: SetInfo,
     pub(crate) counts: Counts,
-    /// The first block that every rule was applied to.
-    pub(crate) from: Height,
-    pub(crate) scripts: ScriptCounts,
-    /// Blocks whose witnesses were left alone, those below included.
-    pub(crate) unseen: u64,
-    /// By which the coins below that block were proven, if there are any.
-    pub(crate) aggregate: Option<AggregateKind>,
+    /// How they were validated, and the blocks below that the run began with.
+    pub(crate) validation: Validation,
     /// Under which the coins were added up, and their sum.
     key: CoinSumKey,
     sum: Option<CoinSum>,
@@ -150,20 +147,14 @@ pub(crate) fn run<'a>(
         outputs: totals.outputs,
     };
     let assumed = u64::from(end + 1 - from) - totals.scripts;
-    let scripts = ScriptCounts { run: totals.scripts, assumed };
-    Ok(ConnectedSet {
-        dir,
-        store,
-        set,
-        counts,
-        from,
-        scripts,
-        unseen,
-        aggregate,
-        key,
-        sum,
-        with_blocks,
-    })
+    let validation = Validation {
+        engine: Engine::Utxo,
+        hints: HintsProof { aggregate, ..HintsProof::default() },
+        connected_from: Some(from),
+        scripts: ScriptCounts { run: totals.scripts, assumed },
+        unseen_witnesses: unseen,
+    };
+    Ok(ConnectedSet { dir, store, set, counts, validation, key, sum, with_blocks })
 }
 
 impl<'a> Connecting<'a> {

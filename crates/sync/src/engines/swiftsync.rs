@@ -31,7 +31,9 @@ use crate::error::{InvalidBlock, InvalidError, NoWayOn, SyncError, UsageError};
 use crate::machines::{HintedElsewhere, Machines};
 use crate::pass::{self, PassJob, Threads, expect_same, last_assumed};
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
-use crate::request::{HintedTask, HintedValidity, HintsInput, Request, ScriptCounts, Source, Stop};
+use crate::request::{
+    HintedTask, HintedValidity, HintsInput, HintsProof, Request, ScriptCounts, Source, Stop,
+};
 use crate::source::ChainSource;
 use crate::source::blocksdir::UseIndex;
 use crate::supply::total;
@@ -71,9 +73,7 @@ pub(crate) struct Proven<'a> {
     pub(crate) at: KnownBlock,
     pub(crate) done: Segments,
     pub(crate) verdict: Verdict,
-    pub(crate) hints: Option<HintsInfo>,
-    /// Blocks taken for valid on the user's word.
-    pub(crate) unanchored: Option<Unanchored>,
+    pub(crate) hints: HintsProof,
     /// Where undo data say which coins are spent: which scripts were run.
     pub(crate) scripts: Option<ScriptCounts>,
 }
@@ -160,8 +160,9 @@ pub(crate) fn prove<'a>(
     let assumed = u64::from(identity.assumed);
     let run = u64::from(at.height) - assumed;
     let scripts = hints.undo.is_some().then_some(ScriptCounts { run, assumed });
-    let (unanchored, hints) = (hints.unanchored, hints.info());
-    let proven = Proven { dir, workdir, plan, at, done, verdict, hints, unanchored, scripts };
+    let aggregate = Some(verdict.aggregate);
+    let hints = HintsProof { info: hints.info(), aggregate, unanchored: hints.unanchored };
+    let proven = Proven { dir, workdir, plan, at, done, verdict, hints, scripts };
     Ok(Hinted::Proven(Box::new(proven)))
 }
 

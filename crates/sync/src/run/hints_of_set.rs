@@ -46,7 +46,7 @@ pub(super) fn write(
     // One of an earlier start may be whole or not; it is the same set in any case.
     folder.remove(SET).map_err(at(&options.hints_folder))?;
     let sinks: Sinks<'_> = vec![Box::new(SnapshotSink::create(&folder, SET, set)?)];
-    let muhash = SetMuHash::Known(known.muhash);
+    let muhash = SetMuHash::Known(known.hashes.muhash);
     put_set(request, set, sinks, muhash, 0, SetRecords::given(records))?;
     let (storage, observer) = (DirStorage::private(&work), OfSecondPass(request.env.observer));
     let pass = Request {
@@ -88,12 +88,13 @@ pub(super) fn write(
         }
         done => done?,
     };
-    if outcome.hash_serialized_3 != known.hash_serialized_3 {
-        let found = UtxoSetHash(outcome.hash_serialized_3);
-        let known = UtxoSetHash(known.hash_serialized_3);
+    let found = outcome.set.hash_serialized_3().expect("hints lead to a set");
+    let known = known.hashes.hash_serialized_3;
+    if found != known {
+        let (found, known) = (UtxoSetHash(found), UtxoSetHash(known));
         return Err(SyncError::Io(IoError::HintsOfSet { found, known }));
     }
-    Ok(outcome.utreexo)
+    Ok(outcome.written.utreexo)
 }
 
 /// Passes everything on but that this pass was begun by an earlier start, and warnings of what was or

@@ -10,7 +10,7 @@ use crate::engines::swiftsync::{CoinTotals, Verdict};
 use crate::error::{InvalidError, IoError, SyncError};
 use crate::folder::{FolderKind, FolderOutput, WrittenFolder, draft_of};
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
-use crate::request::{Output, OutputKind, Request, RunEnv};
+use crate::request::{Output, OutputKind, Request, RunEnv, SetHashes, Written};
 use crate::runs::{CoinsForm, EachRecord, MergeBudget, merge_runs};
 use crate::sink::chainstate::ChainstateSink;
 use crate::sink::datadir::KeptSink;
@@ -24,7 +24,6 @@ use crate::workdir::plan::RunIdentity;
 use crate::workdir::{RunInfo, Workdir};
 use apus_chain::{Height, UtxoSetHash};
 use apus_storage::{DirStorage, Storage, StorageFile};
-use apus_utreexo::Roots;
 use std::sync::Arc;
 
 /// Records that are handed on together.
@@ -72,7 +71,7 @@ pub fn write_out(
     let muhash = SetMuHash::Known(verdict.muhash);
     let put = put_set(request, set, sinks, muhash, bytes, SetRecords::Runs(coins));
     let mut put = put.inspect_err(|error| forget_damaged(workdir.storage(), error))?;
-    put.utreexo = forest;
+    put.written.utreexo = forest;
     drafts.into_iter().try_for_each(|(draft, file)| draft.publish(file))?;
     Ok((set, put))
 }
@@ -172,14 +171,10 @@ impl From<SetMuHash> for KnownOfSet {
 
 /// A set that was handed out.
 pub struct Put {
-    pub hash_serialized_3: [u8; 32],
-    /// There where it is wanted.
-    pub muhash: Option<[u8; 32]>,
+    pub hashes: SetHashes,
     /// The totals, where they were to be computed; else zeros.
     pub totals: CoinTotals,
-    pub folders: Vec<WrittenFolder>,
-    /// The roots of the Utreexo forest, where they were asked for.
-    pub utreexo: Option<Roots>,
+    pub written: Written,
 }
 
 /// Hands a whole set to its hash and all sinks, and publishes these once it is the one that was
@@ -235,7 +230,8 @@ pub fn put_set(
         (SetMuHash::Compute, None) => unreachable!("it was computed"),
     };
     let folders = publish(&Whole { env: &request.env, set, hash_serialized_3 }, sinks, bytes)?;
-    Ok(Put { hash_serialized_3, muhash, totals, folders, utreexo: None })
+    let hashes = SetHashes { hash_serialized_3, muhash };
+    Ok(Put { hashes, totals, written: Written { folders, ..Written::default() } })
 }
 
 /// Seals all sinks, has those that want to write an index and read back what they wrote, and gives

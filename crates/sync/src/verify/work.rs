@@ -196,8 +196,8 @@ impl VerifyWork<'_> {
             }
             Err(error) => return Err(error),
         };
-        let is_same = outcome.aggregate == Some(AggregateKind::Coins)
-            && outcome.hash_serialized_3 == taken.info.hash_serialized_3.0
+        let is_same = outcome.validation.hints.aggregate == Some(AggregateKind::Coins)
+            && outcome.set.hash_serialized_3() == Some(taken.info.hash_serialized_3.0)
             && transactions.is_none_or(|count| outcome.counts.transactions == count);
         if !is_same {
             remove(storage.folder())?;
@@ -206,10 +206,10 @@ impl VerifyWork<'_> {
         Ok(Some(ProvenBy {
             at: tip_of(chain),
             counts: outcome.counts,
-            coins: outcome.coins,
-            muhash: outcome.muhash.expect("it was asked for"),
-            hash_serialized_3: outcome.hash_serialized_3,
-            scripts: outcome.scripts,
+            coins: outcome.set.totals,
+            muhash: outcome.set.muhash().expect("it was asked for"),
+            hash_serialized_3: taken.info.hash_serialized_3.0,
+            scripts: outcome.validation.scripts,
             by_hints: true,
         }))
     }
@@ -282,7 +282,7 @@ impl VerifyWork<'_> {
             false => {
                 let mut connected = in_order::run(&joining, compared, None)?;
                 let (put, coins) = connected.write_set(&joining)?;
-                (put, coins, connected.counts, connected.scripts)
+                (put, coins, connected.counts, connected.validation.scripts)
             }
             true => {
                 let MergeOutcome::Whole(mut merged) = mergesync::run(&joining, compared, None)?
@@ -301,8 +301,8 @@ impl VerifyWork<'_> {
             at: tip_of(chain),
             counts,
             coins,
-            muhash: put.muhash.expect("it was asked for"),
-            hash_serialized_3: put.hash_serialized_3,
+            muhash: put.hashes.muhash.expect("it was asked for"),
+            hash_serialized_3: put.hashes.hash_serialized_3,
             scripts,
             by_hints: false,
         })

@@ -84,7 +84,7 @@ fn expect_taken(world: &World, job: &Job, stop: u32) {
         let (ended, seen) = run_seen(&job, &place);
         let outcome = ended.unwrap_or_else(|error| panic!("{stop}: {error}"));
         truth.check(&outcome, &place.out);
-        assert_eq!(outcome.unanchored, None);
+        assert_eq!(outcome.validation.hints.unanchored, None);
         assert_eq!(*seen.warnings.lock().unwrap(), Vec::<String>::new());
     }
 }
@@ -206,7 +206,7 @@ fn on_the_users_word() {
             let outcome = ended.unwrap();
             Truth::of(&world.chain[..=110]).check(&outcome, &place.out);
             let unanchored = Unanchored { first, last: 110, reason };
-            assert_eq!(outcome.unanchored, Some(unanchored));
+            assert_eq!(outcome.validation.hints.unanchored, Some(unanchored));
             let warnings = seen.warnings.into_inner().unwrap();
             assert_eq!(warnings, [unanchored.to_string()]);
             let words = ["--assumevalid hints", &format!("blocks {first} to 110"), "signatures"];
@@ -236,14 +236,14 @@ fn a_run_that_goes_on_needs_what_a_new_one_does() {
         let place = Place { out: CrashStorage::new(), ..place };
         let refused = refusal_in(&anchored(&job), &place);
         assert_eq!(refused.reason, ScriptCheckReason::NoAssumedValid);
-        assert!(job.expect(&truth, &place).unanchored.is_some());
+        assert!(job.expect(&truth, &place).validation.hints.unanchored.is_some());
     }
     for job in jobs(&world, &assuming_block(&world, 110), 110) {
         let place = Place::new();
         job.expect(&truth, &place);
         let place = Place { out: CrashStorage::new(), ..place };
         let job = Job { hinted_validity: HintedValidity::Assumed, ..job };
-        assert_eq!(job.expect(&truth, &place).unanchored, None);
+        assert_eq!(job.expect(&truth, &place).validation.hints.unanchored, None);
     }
 }
 
@@ -258,7 +258,13 @@ fn on_the_users_word_and_on_above_the_hints() {
         ..assuming_block(&world, 105)
     };
     let outcome = job.expect(&world.truth, &Place::new());
-    assert_eq!((outcome.connected_from, outcome.scripts.run), (Some(111), 10));
+    assert_eq!(
+        (outcome.validation.connected_from, outcome.validation.scripts.run),
+        (Some(111), 10)
+    );
     let reason = ScriptCheckReason::AboveAssumedValid;
-    assert_eq!(outcome.unanchored, Some(Unanchored { first: 106, last: 110, reason }));
+    assert_eq!(
+        outcome.validation.hints.unanchored,
+        Some(Unanchored { first: 106, last: 110, reason })
+    );
 }

@@ -107,7 +107,7 @@ fn every_way_leads_to_the_same_set() {
         assert_eq!(counts.inputs, counted(inputs));
         let outputs = |block: &Block| block.txdata.iter().map(|tx| tx.output.len()).sum();
         assert_eq!(counts.outputs, counted(outputs));
-        assert_eq!(outcome.scripts.run, 0);
+        assert_eq!(outcome.validation.scripts.run, 0);
     }
 }
 
@@ -126,10 +126,13 @@ fn totals_of_the_engines_agree() {
         Job { hints, engine, ..world.job() }.expect(&world.truth, &Place::new())
     });
     for outcome in &outcomes[1..] {
-        assert_eq!(outcome.coins, outcomes[0].coins);
+        assert_eq!(outcome.set.totals, outcomes[0].set.totals);
         assert_eq!(outcome.counts, outcomes[0].counts);
     }
-    assert_eq!(outcomes.map(|outcome| outcome.connected_from), [Some(1), None, Some(102), Some(1)]);
+    assert_eq!(
+        outcomes.map(|outcome| outcome.validation.connected_from),
+        [Some(1), None, Some(102), Some(1)]
+    );
 }
 
 /// By Core's own rule for regtest: two weeks are 2,016 blocks.
@@ -208,8 +211,11 @@ fn check_fixture(blocks: PathBuf, network: Network) {
     let snapshot = oracle::snapshot(network.magic(), tip, &coins);
     let outputs: Files = files(&first.out);
     assert!(outputs[crate::world::SET] == snapshot, "the snapshot differs");
-    assert_eq!(display(&connected.hash_serialized_3), oracle::hash_serialized_3(&coins));
-    assert_eq!(display(&connected.muhash.unwrap()), oracle::muhash(&coins));
+    assert_eq!(
+        display(&connected.set.hash_serialized_3().unwrap()),
+        oracle::hash_serialized_3(&coins)
+    );
+    assert_eq!(display(&connected.set.muhash().unwrap()), oracle::muhash(&coins));
 
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("set.hints");
@@ -218,8 +224,8 @@ fn check_fixture(blocks: PathBuf, network: Network) {
     let second = Place::new();
     let proven = Job { hints, ..job }.run(&second).unwrap();
     assert!(files(&second.out) == outputs);
-    assert_eq!((proven.coins, proven.counts), (connected.coins, connected.counts));
-    assert_eq!(proven.muhash, connected.muhash);
+    assert_eq!((proven.set.totals, proven.counts), (connected.set.totals, connected.counts));
+    assert_eq!(proven.set.muhash(), connected.set.muhash());
 }
 
 #[test]
@@ -268,12 +274,12 @@ fn which_scripts_were_run_is_not_forgotten() {
         let work = CrashStorage::holding(place.work.live_files());
         let place = Place { work, ..Place::new() };
         let outcome = job(assumed).run(&place);
-        outcome.map(|outcome| (outcome.scripts.run, outcome.scripts.assumed))
+        outcome.map(|outcome| (outcome.validation.scripts.run, outcome.validation.scripts.assumed))
     };
     let few = Place::new();
     let outcome = job(Some(200)).run(&few).unwrap();
-    assert_eq!(outcome.aggregate, Some(AggregateKind::Coins));
-    assert_eq!((outcome.scripts.run, outcome.scripts.assumed), (115, 200));
+    assert_eq!(outcome.validation.hints.aggregate, Some(AggregateKind::Coins));
+    assert_eq!((outcome.validation.scripts.run, outcome.validation.scripts.assumed), (115, 200));
     assert_eq!(run(&few, Some(200)).unwrap(), (115, 200));
     // More may be assumed now, and was not then.
     assert_eq!(run(&few, Some(250)).unwrap(), (115, 200));
@@ -320,7 +326,7 @@ fn with_scripts_to_the_tip() {
         };
         let place = Place::new();
         let outcome = job.run(&place).unwrap();
-        assert_eq!(outcome.scripts.run, u64::from(outcome.stop_height));
+        assert_eq!(outcome.validation.scripts.run, u64::from(outcome.chain.stop.height));
         let outputs = files(&place.out);
         let read = |file: &str| std::fs::read(fixture(name).join(file)).unwrap();
         assert!(outputs[crate::world::SET] == read("utxo.dat"), "{name}");

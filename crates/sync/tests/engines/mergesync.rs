@@ -207,7 +207,10 @@ fn a_signature_that_is_wrong() {
     let world = World::small(843);
     let job = Job { assume_valid: None, ..merge(&world) };
     let outcome = job.expect(&world.truth, &Place::new());
-    assert_eq!((outcome.scripts.run, outcome.scripts.assumed), (u64::from(world.truth.stop), 0));
+    assert_eq!(
+        (outcome.validation.scripts.run, outcome.validation.scripts.assumed),
+        (u64::from(world.truth.stop), 0)
+    );
 }
 
 /// Runs all scripts, and waits for none of them to make durable how far it is.
@@ -272,7 +275,9 @@ fn a_data_directory_is_the_one_of_the_engine_in_order() {
         let desk = tempfile::tempdir().unwrap();
         let job = Job { engine, ..world.job() }.keeping(desk.path());
         let outcome = job.expect(&world.truth, &Place::new());
-        let [folder] = &outcome.folders[..] else { panic!("{:?}", outcome.folders) };
+        let [folder] = &outcome.written.folders[..] else {
+            panic!("{:?}", outcome.written.folders)
+        };
         assert_eq!(folder.blocks_read_back.undo, u64::from(world.truth.stop));
         files(&desk.path().join("node/regtest/blocks"))
     });
@@ -672,7 +677,7 @@ fn blocks_of_which_nothing_is_kept_are_read_once() {
         let bytes = fs::read(&file).unwrap();
         let changes = Changes::in_the_middle(&file);
         let ran = job.run_watched(&place, &changes, &AtomicBool::new(false));
-        assert_eq!(ran.unwrap().muhash, wanted.muhash);
+        assert_eq!(ran.unwrap().set.muhash(), wanted.set.muhash());
         fs::write(&file, bytes).unwrap();
     }
 }

@@ -60,7 +60,12 @@ impl Bridge {
     }
 
     fn run(&self) -> apus_sync::ProofsMade {
-        self.job.run(&Place::new()).unwrap_or_else(|error| panic!("{error}")).proofs.unwrap()
+        self.job
+            .run(&Place::new())
+            .unwrap_or_else(|error| panic!("{error}"))
+            .written
+            .proofs
+            .unwrap()
     }
 
     fn refused(&self) -> BridgeError {
@@ -486,7 +491,7 @@ fn a_work_folder_is_with_leaves_or_without() {
         let place = Place::new();
         first.run(&place).unwrap();
         let outcome = second.run(&place).unwrap();
-        assert_eq!(outcome.utreexo.is_some(), second.with_roots);
+        assert_eq!(outcome.written.utreexo.is_some(), second.with_roots);
         world.truth.check(&outcome, &place.out);
     }
     expect_all(&world.chain, world.truth.stop, &bridge.out, &proofs(&world.chain));

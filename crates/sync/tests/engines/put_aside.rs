@@ -132,7 +132,7 @@ fn warned(job: &Job, truth: &Truth, place: &Place) -> (Outcome, Vec<String>) {
     let outcome = job.run_watched(place, &events, &AtomicBool::new(false));
     let outcome = outcome.unwrap_or_else(|error| panic!("{error}"));
     truth.check(&outcome, &place.out);
-    assert_eq!(outcome.tip_height, truth.stop);
+    assert_eq!(outcome.chain.tip_height, truth.stop);
     (outcome, warnings(&events))
 }
 
@@ -204,7 +204,7 @@ fn back_to_the_fork_and_along_the_best_branch() {
                 let [warning] = &warnings[..] else { panic!("{warnings:?}") };
                 assert!(warning.contains(&bad.block_hash().to_string()), "{warning}");
                 assert!(warning.contains(reason), "{warning}");
-                assert!(warning.contains(&outcome.stop_hash.to_string()), "{warning}");
+                assert!(warning.contains(&outcome.chain.stop.hash.to_string()), "{warning}");
                 assert_eq!(outcome.counts.blocks, u64::from(world.truth.stop));
             }
         }
@@ -336,7 +336,7 @@ fn a_height_below_an_invalid_block_needs_no_other_chain() {
     for job in ways(&world) {
         let job = Job { stop: Stop::At(world.truth.stop), ..job };
         let outcome = job.expect(&world.truth, &Place::new());
-        assert_eq!(outcome.tip_height, world.truth.stop + 1);
+        assert_eq!(outcome.chain.tip_height, world.truth.stop + 1);
     }
 }
 
@@ -560,8 +560,8 @@ fn random_tree(seed: u64) {
         let place = Place::new();
         let outcome = job.run(&place).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         // Which of several of equal work it is depends on the order in which they became whole.
-        let end = by_hash.get(&outcome.stop_hash.to_string());
-        let end = end.unwrap_or_else(|| panic!("seed {seed}: {}", outcome.stop_hash));
+        let end = by_hash.get(&outcome.chain.stop.hash.to_string());
+        let end = end.unwrap_or_else(|| panic!("seed {seed}: {}", outcome.chain.stop.hash));
         let truth = Truth::of(&tree.chain.blocks_to(*end));
         truth.check(&outcome, &place.out);
         if let [only] = &ends[..] {

@@ -157,7 +157,7 @@ fn what_was_read_back_is_told() {
             fs::metadata(desk.path().join("node/regtest/blocks").join(name)).unwrap().len()
         };
         let bytes = bytes("blk00000.dat") + bytes("rev00000.dat");
-        let [datadir, coins] = &outcome.folders[..] else { unreachable!() };
+        let [datadir, coins] = &outcome.written.folders[..] else { unreachable!() };
         let read = BlocksRead { index_entries, blocks, undo, undo_at_end: undo, bytes };
         assert_eq!(datadir.blocks_read_back, read);
         assert_eq!(coins.blocks_read_back, BlocksRead::default());

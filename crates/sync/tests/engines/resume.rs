@@ -339,8 +339,11 @@ fn a_data_directory_is_one_runs_alone() {
     assert!(observer.is_held());
     let error = job.run(&Place::new()).unwrap_err();
     assert!(matches!(error, SyncError::Usage(UsageError::DraftInUse { .. })), "{error}");
-    apus_sync::complete_folders(&outcome.folders).unwrap();
-    assert!(apus_sync::complete_folders(&outcome.folders).is_err(), "it is no more to be done");
+    apus_sync::complete_folders(&outcome.written.folders).unwrap();
+    assert!(
+        apus_sync::complete_folders(&outcome.written.folders).is_err(),
+        "it is no more to be done"
+    );
 }
 
 /// The headers of a pruned node's index are read from the blocks, which takes long on a slow disk.

@@ -103,8 +103,8 @@ fn hints_into_the_last_blocks_are_followed_to_the_one_below() {
     for (way, hints, from) in ways {
         let desk = tempfile::tempdir().unwrap();
         let outcome = pruned(&world, hints, desk.path()).expect(&world.truth, &Place::new());
-        assert_eq!(outcome.connected_from, Some(from), "{way}");
-        let read = outcome.folders[0].blocks_read_back;
+        assert_eq!(outcome.validation.connected_from, Some(from), "{way}");
+        let read = outcome.written.folders[0].blocks_read_back;
         let last = u64::from(LAST_BLOCKS);
         assert_eq!((read.blocks, read.undo, read.undo_at_end), (last, last, last), "{way}");
         expect_last(desk.path(), STOP);
@@ -119,8 +119,11 @@ fn a_chain_of_last_blocks_alone_is_connected() {
     let desk = tempfile::tempdir().unwrap();
     let job = pruned(&world, Some(world.hints(LAST_BLOCKS)), desk.path());
     let outcome = job.expect(&world.truth, &Place::new());
-    assert_eq!((outcome.connected_from, outcome.aggregate), (Some(1), None));
-    assert!(outcome.hints.is_some_and(|hints| hints.stop_height == LAST_BLOCKS));
+    assert_eq!(
+        (outcome.validation.connected_from, outcome.validation.hints.aggregate),
+        (Some(1), None)
+    );
+    assert!(outcome.validation.hints.info.is_some_and(|hints| hints.stop_height == LAST_BLOCKS));
     expect_last(desk.path(), LAST_BLOCKS);
 }
 
@@ -129,7 +132,7 @@ fn a_chain_of_last_blocks_alone_is_connected() {
 fn without_a_folder_of_blocks_all_hints_are_followed() {
     let world = world(803);
     let job = Job { hints: Some(world.hints(STOP)), ..world.job() };
-    assert_eq!(job.expect(&world.truth, &Place::new()).connected_from, None);
+    assert_eq!(job.expect(&world.truth, &Place::new()).validation.connected_from, None);
 }
 
 /// What is connected is not taken under hints, so hints may reach above the assumed-valid block if all
@@ -145,7 +148,7 @@ fn hints_have_to_be_anchored_where_they_are_followed_to() {
         match (is_well, cfg!(feature = "kernel")) {
             (true, true) => {
                 let outcome = job.expect(&world.truth, &Place::new());
-                assert_eq!(outcome.scripts.run, u64::from(LAST_BLOCKS));
+                assert_eq!(outcome.validation.scripts.run, u64::from(LAST_BLOCKS));
             }
             // A build that runs no scripts says so before it begins.
             (true, false) => assert_eq!(job.refused(&Place::new()).kind(), ErrorKind::Usage),

@@ -32,10 +32,13 @@ fn any_ranges_on_any_number_of_threads_lead_to_the_roots() {
         for threads in [1, 2, 7] {
             let job = Job { threads, ..world.by_proofs(starts) };
             let outcome = job.expect(&world.truth, &Place::new());
-            assert_eq!((outcome.engine, outcome.connected_from), (Engine::Utreexo, Some(1)));
-            assert_eq!(outcome.coins.coins, world.truth.coins);
-            assert_eq!(outcome.coins.amount, u128::from(world.truth.amount));
-            assert_eq!(outcome.scripts.assumed, u64::from(world.truth.stop));
+            assert_eq!(
+                (outcome.validation.engine, outcome.validation.connected_from),
+                (Engine::Utreexo, Some(1))
+            );
+            assert_eq!(outcome.set.totals.coins, world.truth.coins);
+            assert_eq!(outcome.set.totals.amount, u128::from(world.truth.amount));
+            assert_eq!(outcome.validation.scripts.assumed, u64::from(world.truth.stop));
             fs::remove_dir_all(folder(&job)).unwrap();
         }
     }
@@ -100,10 +103,10 @@ fn scripts_are_run() {
     let world = World::small(909);
     let job = Job { assume_valid: None, ..world.by_proofs(&[1, 70, 112]) };
     let outcome = job.expect(&world.truth, &Place::new());
-    assert_eq!((outcome.scripts.run, outcome.scripts.assumed), (120, 0));
+    assert_eq!((outcome.validation.scripts.run, outcome.validation.scripts.assumed), (120, 0));
     let below = Some(crate::harness::hash_of(&world.chain[119]));
     let one = Job { assume_valid: below, ..job }.expect(&world.truth, &Place::new());
-    assert_eq!((one.scripts.run, one.scripts.assumed), (1, 119));
+    assert_eq!((one.validation.scripts.run, one.validation.scripts.assumed), (1, 119));
     let mut builder = random_chain(910);
     builder.block_with_a_wrong_signature();
     let height = builder.height();
@@ -125,7 +128,7 @@ fn a_run_ends_where_a_range_does() {
     for stop in [59, 109] {
         let (job, place) = (Job { stop: Stop::At(stop), ..job.clone() }, Place::new());
         let outcome = job.run(&place).unwrap();
-        assert_eq!((outcome.stop_height, outcome.counts.blocks), (stop, u64::from(stop)));
+        assert_eq!((outcome.chain.stop.height, outcome.counts.blocks), (stop, u64::from(stop)));
         assert_eq!(place.output_files()[ROOTS], roots(&world.chain[..=stop as usize]));
     }
     let within = Job { stop: Stop::At(80), ..job.clone() }.refused(&Place::new());

@@ -55,7 +55,7 @@ fn any_witnesses_will_do() {
         let world = world(seed, change);
         for job in jobs(&world) {
             let outcome = job.expect(&world.truth, &Place::new());
-            assert_eq!(outcome.unseen_witnesses, u64::from(world.truth.stop));
+            assert_eq!(outcome.validation.unseen_witnesses, u64::from(world.truth.stop));
             let error = Job { leave_witnesses: false, ..job }.refused(&Place::new());
             assert_eq!(error.kind(), ErrorKind::Wrong, "{error}");
         }
@@ -70,11 +70,11 @@ fn blocks_that_are_handed_on_are_checked() {
     let leaving =
         |world: &World| Job { leave_witnesses: true, ..world.job() }.keeping(folder.path());
     assert_eq!(leaving(&bad).refused(&Place::new()).kind(), ErrorKind::Wrong);
-    assert_eq!(leaving(&good).expect(&good.truth, &Place::new()).unseen_witnesses, 0);
+    assert_eq!(leaving(&good).expect(&good.truth, &Place::new()).validation.unseen_witnesses, 0);
     for world in [&good, &bad] {
         let job = Job { leave_witnesses: true, ..world.by_proofs(&[1, 70, 112]) };
         match job.run(&Place::new()) {
-            Ok(outcome) => assert_eq!(outcome.unseen_witnesses, 0),
+            Ok(outcome) => assert_eq!(outcome.validation.unseen_witnesses, 0),
             Err(error) => assert_eq!(error.kind(), ErrorKind::Wrong, "{error}"),
         }
         assert_eq!(job.run(&Place::new()).is_ok(), std::ptr::eq(world, &good));
@@ -118,8 +118,10 @@ fn a_later_start_does_not_mix() {
                         first.expect(&world.truth, &place);
                     }
                     Err(error) => panic!("{error}"),
-                    Ok(outcome) if leaves_first => assert_eq!(outcome.unseen_witnesses, 0),
-                    Ok(outcome) => begun += usize::from(outcome.unseen_witnesses == 0),
+                    Ok(outcome) if leaves_first => {
+                        assert_eq!(outcome.validation.unseen_witnesses, 0)
+                    }
+                    Ok(outcome) => begun += usize::from(outcome.validation.unseen_witnesses == 0),
                 }
             }
             assert!(begun > 0, "no start found what another one began");
@@ -175,7 +177,11 @@ fn witnesses_of_the_next_chain_are_looked_at() {
                 continue;
             }
             let outcome = job.expect(&world.truth, &Place::new());
-            assert!(outcome.scripts.run >= beside.len() as u64, "{:?}", outcome.scripts);
+            assert!(
+                outcome.validation.scripts.run >= beside.len() as u64,
+                "{:?}",
+                outcome.validation.scripts
+            );
         }
     }
 }
@@ -217,9 +223,12 @@ fn a_chain_that_grew_shorter_is_judged_by_what_there_is() {
                         // What `utxo` connected stays as it was connected, and is told so.
                         let by_utxo = second.engine == Engine::Utxo;
                         assert!(is_good || by_utxo, "a script that was not run");
-                        let run = u64::from(to) - outcome.scripts.assumed;
-                        assert!(outcome.scripts.run == run && (by_utxo || run == u64::from(to)));
-                        assert!(is_good || outcome.scripts.assumed > 0);
+                        let run = u64::from(to) - outcome.validation.scripts.assumed;
+                        assert!(
+                            outcome.validation.scripts.run == run
+                                && (by_utxo || run == u64::from(to))
+                        );
+                        assert!(is_good || outcome.validation.scripts.assumed > 0);
                     }
                     Err(error) => {
                         assert!(!is_good, "{error}");

@@ -100,5 +100,8 @@ fn a_longer_chain_is_waited_for() {
     let grows = Grows { peer: &peer, longer: longer.blocks(), once: Once::new() };
     let outcome = job.run_in(&[&peer], &CrashStorage::new(), &out, &grows).unwrap();
     world.truth.check(&outcome, &out);
-    assert_eq!((outcome.tip_height, outcome.unanchored), (world.truth.stop + 15, None));
+    assert_eq!(
+        (outcome.chain.tip_height, outcome.validation.hints.unanchored),
+        (world.truth.stop + 15, None)
+    );
 }

@@ -69,8 +69,8 @@ fn each_alone() {
                 match job.run(&[&bad]) {
                     Ok(outcome) => {
                         assert!(strange.contains(&behaviour), "{behaviour:?} led to a set");
-                        assert_eq!(outcome.stop_hash.to_string(), world.truth.stop_hash);
-                        assert_eq!(outcome.coins.coins, world.truth.coins);
+                        assert_eq!(outcome.chain.stop.hash.to_string(), world.truth.stop_hash);
+                        assert_eq!(outcome.set.totals.coins, world.truth.coins);
                     }
                     Err(error) => {
                         assert!(is_of_network(&error), "{behaviour:?}: {error}");

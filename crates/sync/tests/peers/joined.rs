@@ -34,9 +34,12 @@ fn joining(follow: bool) -> (Run, tempfile::TempDir) {
 /// All blocks are kept, with undo data, and were judged by every rule.
 fn check(run: &Run, folder: &tempfile::TempDir, outcome: Outcome, all: &[Block]) {
     let blocks = all.len() as u64 - 1;
-    assert_eq!((outcome.engine, outcome.connected_from), (Engine::MergeSync, Some(1)));
-    assert_eq!(outcome.scripts, ScriptCounts { run: blocks, assumed: 0 });
-    assert_eq!(outcome.aggregate, None);
+    assert_eq!(
+        (outcome.validation.engine, outcome.validation.connected_from),
+        (Engine::MergeSync, Some(1))
+    );
+    assert_eq!(outcome.validation.scripts, ScriptCounts { run: blocks, assumed: 0 });
+    assert_eq!(outcome.validation.hints.aggregate, None);
     run.check(Ok(outcome), all);
     assert_eq!(*run.told.warnings.lock().unwrap(), [""; 0]);
     let entries = entries(&folder.path().join("blocks"));
@@ -103,7 +106,7 @@ fn a_short_chain_is_connected() {
     let (run, _folder) = joining(false);
     let peer = FakePeer::start(&all, &[Behaviour::Honest]);
     let outcome = run.over(&[&peer]).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(outcome.engine, Engine::Utxo);
+    assert_eq!(outcome.validation.engine, Engine::Utxo);
     run.check(Ok(outcome), &all);
 }
 

@@ -105,7 +105,7 @@ fn no_block_is_downloaded_twice_for_a_pruned_data_directory() {
         }
         let peer = FakePeer::start(&all, &[Behaviour::Honest]);
         let outcome = run.over(&[&peer]).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(display(&outcome.muhash.unwrap()), oracle::muhash(&utxo_set(&all)));
+        assert_eq!(display(&outcome.set.muhash().unwrap()), oracle::muhash(&utxo_set(&all)));
         let blocks = peer.seen.heights.lock().unwrap().len();
         // Where nothing is remembered, what was taken before is asked for again.
         assert!(if forget { blocks == 420 } else { blocks < 420 }, "{blocks} of 420 blocks");
@@ -135,11 +135,11 @@ fn a_data_directory_has_its_name_when_it_is_whole() {
     assert!(!path.exists() && blocks.join("blk00000.dat").is_file());
     let peer = FakePeer::start(&all, &[Behaviour::Honest]);
     let outcome = run.over(&[&peer]).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(display(&outcome.muhash.unwrap()), oracle::muhash(&utxo_set(&all)));
+    assert_eq!(display(&outcome.set.muhash().unwrap()), oracle::muhash(&utxo_set(&all)));
     let taken = peer.seen.heights.lock().unwrap().len();
     assert!(taken < 420, "{taken} of 420 blocks: it goes on in the draft");
     assert!(!draft.exists());
-    let written = &outcome.folders[..];
+    let written = &outcome.written.folders[..];
     assert!(written.len() == 1 && written[0].blocks_read_back.blocks == 421, "{written:?}");
     apus_sync::complete_folders(written).unwrap();
     let mut names: Vec<_> = std::fs::read_dir(path.join("regtest"))

@@ -147,7 +147,7 @@ fn blocks_that_an_earlier_start_took_under_hints_are_no_use_to_a_node() {
     let fresh = CrashStorage::new();
     let outcome = job.run_in(&[&bad, &good], &fresh, &out, &told).unwrap();
     world.truth.check(&outcome, &out);
-    assert_eq!(outcome.connected_from, Some(1));
+    assert_eq!(outcome.validation.connected_from, Some(1));
     assert_eq!(told.0.into_inner().unwrap(), [""; 0]);
     assert!(blocks.join("index").join("CURRENT").exists(), "the index is whole");
     assert!(good.seen.blocks.load(Ordering::Relaxed) >= 120, "all are there");

@@ -38,16 +38,16 @@ fn check(name: &str, blocks: &str, network: Network, from_index: bool) {
         let (work, out) = (CrashStorage::new(), CrashStorage::new());
         let events = crate::harness::Events::default();
         let outcome = job.run_watched(&work, &out, &events, &AtomicBool::new(false)).unwrap();
-        assert_eq!(outcome.stop_height, said["height"].as_u64().unwrap() as u32);
-        assert_eq!(outcome.stop_hash.to_string(), said["bestblock"].as_str().unwrap());
-        assert_eq!(outcome.coins.coins, said["txouts"].as_u64().unwrap());
-        assert_eq!(outcome.coins.transactions, said["transactions"].as_u64().unwrap());
-        assert_eq!(outcome.coins.bogosize, said["bogosize"].as_u64().unwrap());
+        assert_eq!(outcome.chain.stop.height, said["height"].as_u64().unwrap() as u32);
+        assert_eq!(outcome.chain.stop.hash.to_string(), said["bestblock"].as_str().unwrap());
+        assert_eq!(outcome.set.totals.coins, said["txouts"].as_u64().unwrap());
+        assert_eq!(outcome.set.totals.transactions, said["transactions"].as_u64().unwrap());
+        assert_eq!(outcome.set.totals.bogosize, said["bogosize"].as_u64().unwrap());
         let amount = (said["total_amount"].as_f64().unwrap() * 1e8).round() as u128;
-        assert_eq!(outcome.coins.amount, amount);
-        assert_eq!(display(&outcome.muhash.unwrap()), said["muhash"].as_str().unwrap());
+        assert_eq!(outcome.set.totals.amount, amount);
+        assert_eq!(display(&outcome.set.muhash().unwrap()), said["muhash"].as_str().unwrap());
         let hash = said["hash_serialized_3"].as_str().unwrap();
-        assert_eq!(display(&outcome.hash_serialized_3), hash);
+        assert_eq!(display(&outcome.set.hash_serialized_3().unwrap()), hash);
         assert!(files(&out)[SET] == read("utxo.dat"), "the snapshot of {name} differs");
         assert!(files(&out)[HINTS] == read("utxo.bip456.hints"), "the hints of {name} differ");
         let found = events.all().into_iter().find_map(|event| match event {

@@ -67,18 +67,18 @@ impl Truth {
 
     /// Whether an outcome and the files that came with it are right.
     pub(crate) fn check(&self, outcome: &Outcome, out: &dyn Storage) {
-        assert_eq!(outcome.stop_height, self.stop);
-        assert_eq!(outcome.stop_hash.to_string(), self.stop_hash);
+        assert_eq!(outcome.chain.stop.height, self.stop);
+        assert_eq!(outcome.chain.stop.hash.to_string(), self.stop_hash);
         let mut names: &[&str] = &[SET, HINTS, ROOTS];
-        if outcome.engine == Engine::Utreexo {
+        if outcome.validation.engine == Engine::Utreexo {
             // It keeps no set.
             names = &[ROOTS];
         } else {
-            assert_eq!(display(&outcome.hash_serialized_3), self.hash_serialized_3);
-            assert_eq!(display(&outcome.muhash.unwrap()), self.muhash);
+            assert_eq!(display(&outcome.set.hash_serialized_3().unwrap()), self.hash_serialized_3);
+            assert_eq!(display(&outcome.set.muhash().unwrap()), self.muhash);
         }
-        assert_eq!(outcome.coins.coins, self.coins);
-        assert_eq!(outcome.coins.amount, u128::from(self.amount));
+        assert_eq!(outcome.set.totals.coins, self.coins);
+        assert_eq!(outcome.set.totals.amount, u128::from(self.amount));
         let files = files(out);
         assert_eq!(files.keys().collect::<Vec<_>>(), names, "drafts stay behind");
         self.check_files(&files);

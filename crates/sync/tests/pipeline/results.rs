@@ -71,10 +71,10 @@ fn the_outcome_tells_the_circumstances() {
     let outcome = job
         .run_watched(&CrashStorage::new(), &CrashStorage::new(), &events, &AtomicBool::new(false))
         .unwrap();
-    assert_eq!(outcome.tip_height, world.truth.stop);
-    assert!(outcome.enough_work, "regtest asks for none");
-    assert!(!outcome.in_assumeutxo_table);
-    assert_eq!(outcome.hints.unwrap().coins, world.truth.coins);
+    assert_eq!(outcome.chain.tip_height, world.truth.stop);
+    assert!(outcome.chain.enough_work, "regtest asks for none");
+    assert!(!outcome.set.in_assumeutxo_table);
+    assert_eq!(outcome.validation.hints.info.unwrap().coins, world.truth.coins);
     assert_eq!(outcome.counts.blocks, u64::from(world.truth.stop));
     let transactions: usize = world.chain[1..].iter().map(|block| block.txdata.len()).sum();
     assert_eq!(outcome.counts.transactions, transactions as u64);
@@ -101,8 +101,8 @@ fn a_set_that_is_in_cores_table() {
     let right = world.job().run_afresh().unwrap();
     let job = |hash_serialized| {
         let known = AssumeUtxo {
-            height: right.stop_height,
-            block_hash: right.stop_hash,
+            height: right.chain.stop.height,
+            block_hash: right.chain.stop.hash,
             hash_serialized,
             chain_tx_count: 1,
         };
@@ -110,14 +110,16 @@ fn a_set_that_is_in_cores_table() {
         params.assumeutxo = vec![known].into();
         Job { params: Box::leak(Box::new(params)), ..world.job() }
     };
-    assert!(job(right.hash_serialized_3).run_afresh().unwrap().in_assumeutxo_table);
-    let mut wrong = right.hash_serialized_3;
+    assert!(
+        job(right.set.hash_serialized_3().unwrap()).run_afresh().unwrap().set.in_assumeutxo_table
+    );
+    let mut wrong = right.set.hash_serialized_3().unwrap();
     wrong[31] ^= 1;
     let out = CrashStorage::new();
     let error = job(wrong).run(&CrashStorage::new(), &out).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Wrong);
     assert!(matches!(error, SyncError::Invalid(InvalidError::AssumeUtxo { .. })), "{error}");
-    for hash in [&right.hash_serialized_3, &wrong] {
+    for hash in [&right.set.hash_serialized_3().unwrap(), &wrong] {
         assert!(error.to_string().contains(&display(hash)), "{error}");
     }
     assert!(files(&out).keys().all(|name| name.ends_with(".incomplete")));
@@ -136,7 +138,7 @@ fn blocks_above_the_stop_height_are_not_looked_at() {
     });
     check(&world.job(), &world.truth);
     let outcome = world.job().run_afresh().unwrap();
-    assert_eq!(outcome.tip_height, world.truth.stop + 5);
+    assert_eq!(outcome.chain.tip_height, world.truth.stop + 5);
 }
 
 /// A coinbase of 20,001 outputs, some of which on either side of every place where the database's

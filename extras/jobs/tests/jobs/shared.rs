@@ -94,7 +94,7 @@ fn machines_come_to_the_set_of_one() {
             let outcome = outcome.unwrap();
             world.truth.check(&outcome, &place.out);
             assert_eq!(
-                (outcome.scripts.run, outcome.scripts.assumed),
+                (outcome.validation.scripts.run, outcome.validation.scripts.assumed),
                 (0, u64::from(world.truth.stop))
             );
             // Nothing of it is left behind.
@@ -293,7 +293,7 @@ fn what_is_said_of_another_job_is_refused_and_done_again() {
         let (said, outcome) = shared(&job, &place, liar(step, lie));
         let outcome = outcome.unwrap_or_else(|error| panic!("{at}: {error}"));
         world.truth.check_files(&place.output_files());
-        assert_eq!(outcome.coins.coins, world.truth.coins);
+        assert_eq!(outcome.set.totals.coins, world.truth.coins);
         let [Warning::Extra(said)] = &said[..] else { panic!("{at}: {said:?}") };
         assert!(said.contains(" was refused") && said.contains(why), "{at}: {said}");
     }

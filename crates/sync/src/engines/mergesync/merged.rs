@@ -74,7 +74,7 @@ impl MergedSet<'_> {
         let known = KnownOfSet { muhash, hashed: self.judged.hashed };
         let records = SetRecords::Runs(self.joined.coins.clone());
         let mut put = put_set(request, set, sinks, known, bytes, records)?;
-        put.utreexo = forest;
+        put.written.utreexo = forest;
         drafts.into_iter().try_for_each(|(draft, file)| draft.publish(file))?;
         Ok((put, self.joined.totals))
     }
