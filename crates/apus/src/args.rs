@@ -11,13 +11,12 @@ mod values;
 
 pub(crate) use assume::{AssumeArgs, AssumeValidArg};
 pub(crate) use files::{
-    CachesArgs, HintsArgs, HintsCheckArgs, HintsCommand, HintsConvertArgs, HintsInfoArgs,
-    ProveArgs, SnapshotArgs, SnapshotCommand, SnapshotInfoArgs, SnapshotVerifyArgs, SourceFormat,
-    TargetFormat, UtreexoArgs, UtreexoCommand,
+    HintsArgs, HintsCheckArgs, HintsCommand, HintsConvertArgs, HintsInfoArgs, SnapshotArgs,
+    SnapshotCommand, SnapshotInfoArgs, SnapshotVerifyArgs, SourceFormat, TargetFormat,
 };
 pub(crate) use node::{NodeArgs, PlanArgs, ReindexArgs, VerifyArgs};
 pub(crate) use sync::{BlocksArg, EngineArg, PeerArgs, SyncArgs};
-pub(crate) use values::{ChallengeArg, HintsArg, ProofsArg, SinkArg};
+pub(crate) use values::{ChallengeArg, HintsArg, SinkArg};
 #[cfg(feature = "cluster")]
 pub(crate) use values::{parse_listen, parse_mib, parse_proxy};
 

@@ -3,7 +3,7 @@
 
 use crate::args::{
     ChallengeArg, HintsArgs, NodeArgs, PlanArgs, ProgressArg, ReindexArgs, SnapshotArgs,
-    SnapshotCommand, SyncArgs, UtreexoArgs, UtreexoCommand, VerifyArgs,
+    SnapshotCommand, SyncArgs, VerifyArgs,
 };
 use crate::chain::{self, CHAIN, datadir_of};
 #[cfg(feature = "cluster")]
@@ -16,6 +16,8 @@ use crate::machine;
 use crate::plot::PlotArgs;
 use crate::print;
 use crate::submit::SubmitArgs;
+#[cfg(feature = "utreexo")]
+use crate::utreexo::{UtreexoArgs, UtreexoCommand};
 use apus_storage::publish_file;
 use apus_sync::draft_of;
 use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -97,6 +99,7 @@ pub(crate) enum CliCommand {
     /// Look at and verify UTXO snapshots
     Snapshot(SnapshotArgs),
     /// Make proofs of what each block spends, look at them and check them
+    #[cfg(feature = "utreexo")]
     Utreexo(UtreexoArgs),
     /// Judge blocks given line by line, as a node does: a tool for tests and comparisons
     #[command(hide = true)]
@@ -207,6 +210,7 @@ impl CliCommand {
             Self::Snapshot(SnapshotArgs { command: SnapshotCommand::Verify(args) }) => {
                 (&mut args.assume, false)
             }
+            #[cfg(feature = "utreexo")]
             Self::Utreexo(UtreexoArgs { command: UtreexoCommand::Prove(args) }) => {
                 (&mut args.assume, false)
             }

@@ -7,13 +7,15 @@ mod own;
 pub(crate) use args::{ClusterArgs, ClusterCommand};
 
 use crate::allocator;
-use crate::args::ProofsArg;
 use crate::failure::{Failure, IO};
 use crate::machine::{now, threads, watch_signals};
-use crate::peers::{BridgePeersOptions, USER_AGENT};
+use crate::peers::USER_AGENT;
 use crate::print;
 use crate::report::{bytes, grouped};
-use crate::sync::{command_on, named};
+use crate::spelling::lacking_feature;
+use crate::sync::command_on;
+#[cfg(feature = "utreexo")]
+use crate::utreexo::{BridgePeersOptions, WorkerProofs};
 use apus_chain::{Network, Params};
 use apus_cluster::{ClusterKey, Coordinator, LinkError, LinkOptions, Overview, RunSeen, Worker};
 use apus_jobs::{
@@ -22,7 +24,7 @@ use apus_jobs::{
 use apus_p2p::addresses::{NodeAddress, parse_address};
 use apus_p2p::network::NetworkOptions;
 use apus_p2p::transport::TransportChoice;
-use apus_sync::{Event, GivenBlocks, Observer, ProofsInput, SyncError};
+use apus_sync::{Event, GivenBlocks, Observer, SyncError};
 use args::{KeyArgs, LinkArgs, ObjectsArgs, ServeArgs, StatusArgs, WorkArgs, WorkPeersArgs};
 use key::{NoKey, key};
 use std::net::SocketAddr;
@@ -164,8 +166,8 @@ fn network_options(params: &Params, patience: Duration) -> NetworkOptions {
 /// With what a machine does jobs.
 struct Means<'a> {
     blocks: WorkerBlocks<'a>,
-    proofs: &'a [ProofsArg],
-    bridges: BridgePeersOptions,
+    #[cfg(feature = "utreexo")]
+    proofs: WorkerProofs<'a>,
     scratch: Option<&'a Path>,
     /// For what is joined, where that is not too little for so many threads.
     memory_bytes: u64,
@@ -211,11 +213,16 @@ fn work_on(args: &WorkArgs) -> Result<(), Failure> {
     let worker = Worker::connect(&options, args.name.as_deref())?;
     tell_of_open(worker.open_servers());
     print::aside(format_args!("{}: waiting for a run", worker.name()));
-    let (proxy, transport) = (args.peers.proxy, node_transport(&args.peers));
+    #[cfg(feature = "utreexo")]
+    let how = BridgePeersOptions {
+        proxy: args.peers.proxy,
+        transport: node_transport(&args.peers),
+        patience: BRIDGE_PATIENCE,
+    };
     let means = Means {
         blocks,
-        proofs: &args.proofs,
-        bridges: BridgePeersOptions { proxy, transport, patience: BRIDGE_PATIENCE },
+        #[cfg(feature = "utreexo")]
+        proofs: WorkerProofs { named: &args.proofs, how },
         scratch: args.scratch.as_deref(),
         memory_bytes: args.dbcache << 20,
         threads: threads(args.par),
@@ -286,7 +293,12 @@ fn take_part(
     };
     print::aside(format_args!("{}: takes part in run {}", worker.name(), seen.run));
     let nodes;
-    let proofs = proofs(means, joined.spec())?;
+    let run = describe_run(joined.spec());
+    if let Some(why) = run.as_ref().and_then(|run| lacking_feature(run.outside?)) {
+        return Err(Failure::usage(why));
+    }
+    #[cfg(feature = "utreexo")]
+    let proven = means.proofs.segments(run.and_then(|run| run.chain.parse().ok()))?;
     let request = WorkRequest {
         blocks: match means.blocks {
             WorkerBlocks::Folder(folder) => WorkBlocks::Folder(folder.to_owned()),
@@ -295,7 +307,10 @@ fn take_part(
                 WorkBlocks::Peers(&nodes)
             }
         },
-        proofs: proofs.as_ref(),
+        #[cfg(feature = "utreexo")]
+        outside: Some(&proven),
+        #[cfg(not(feature = "utreexo"))]
+        outside: None,
         scratch: means.scratch.map_or_else(std::env::temp_dir, Path::to_owned),
         memory_bytes: means.memory_bytes.max(means.threads as u64 * THREAD_BYTES_MIN),
         threads: means.threads,
@@ -334,18 +349,8 @@ fn take_part(
 }
 
 /// A bridge node has no answer for so long: another machine may do better.
+#[cfg(feature = "utreexo")]
 const BRIDGE_PATIENCE: Duration = Duration::from_secs(120);
-
-/// Where proofs come from, for the chain that a run is about.
-fn proofs(means: &Means<'_>, spec: &[u8]) -> Result<Option<ProofsInput>, Failure> {
-    if means.proofs.is_empty() {
-        return Ok(None);
-    }
-    let chain = describe_run(spec).and_then(|run| run.chain.parse::<Network>().ok());
-    // A run that is not understood is refused by name later.
-    let Some(chain) = chain else { return Ok(None) };
-    named(means.proofs, chain, means.bridges).map(Some)
-}
 
 /// The nodes that are asked for blocks.
 fn node_addresses(args: &WorkPeersArgs, network: Network) -> Result<Vec<NodeAddress>, Failure> {

@@ -35,6 +35,7 @@ mod spelling;
 mod submit;
 mod sync;
 mod unpack;
+#[cfg(feature = "utreexo")]
 mod utreexo;
 mod verify;
 #[cfg_attr(not(feature = "web"), allow(dead_code, reason = "only the page shows all of it"))]
@@ -82,6 +83,7 @@ fn main() -> ExitCode {
         CliCommand::Verify(args) => verify::command(&args),
         CliCommand::Hints(args) => hints::command(&args),
         CliCommand::Snapshot(args) => snapshot::command(&args),
+        #[cfg(feature = "utreexo")]
         CliCommand::Utreexo(args) => utreexo::command(&args),
         CliCommand::Submit(args) => submit::command(&args),
         #[cfg(feature = "remote-coins")]

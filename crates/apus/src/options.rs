@@ -14,9 +14,10 @@ pub(crate) fn expect_engine_takes(
         (Some(EngineArg::Swiftsync), None) => Err(Failure::usage(
             "the engine swiftsync needs --hints; without any, leave out --engine",
         )),
-        (Some(engine @ (EngineArg::Utxo | EngineArg::Mergesync | EngineArg::Utreexo)), Some(_)) => {
+        (Some(engine), Some(_)) if engine != EngineArg::Swiftsync => {
             let (name, asked) = match engine {
                 EngineArg::Utxo => ("utxo", "--engine utxo and --coins"),
+                #[cfg(feature = "utreexo")]
                 EngineArg::Utreexo => ("utreexo", "--proofs"),
                 _ => ("mergesync", "--engine mergesync"),
             };

@@ -46,7 +46,7 @@ pub(crate) fn command(args: &ReindexArgs) -> Result<(), Failure> {
             use_index: UseIndex::Connected { older: args.replace_with_older },
         },
         hints: args.hints.as_ref(),
-        proofs: None,
+        outside: None,
         engine: None,
         hints_order: args.hints_order,
         aggregate: args.proof.aggregate,

@@ -17,7 +17,8 @@ use apus_sync::{
     ChainEnd, DatadirBlocks, Engine, FolderKind, Outcome, Unanchored, Validation, Workers,
     WrittenFolder,
 };
-use parts::{Cluster, ForestReport, ProofsReport};
+pub(crate) use parts::ForestReport;
+use parts::{Cluster, ProofsReport};
 use serde::Serialize;
 use std::fmt;
 use std::path::Path;
@@ -321,6 +322,8 @@ pub(crate) struct Circumstances {
     pub(crate) peers: Option<PeersReport>,
     pub(crate) workers: Option<Workers>,
     pub(crate) files: Vec<WrittenFile>,
+    /// What an engine that keeps no set says of the Utreexo forest.
+    pub(crate) forest: Option<ForestReport>,
 }
 
 /// A hash kept in internal order, as people see it.
@@ -341,7 +344,7 @@ impl RunReport {
                 (Some(_), _) => "swiftsync",
                 (None, Engine::Utxo) => "utxo",
                 (None, Engine::MergeSync) => "mergesync",
-                (None, Engine::Utreexo) => "utreexo",
+                (None, Engine::Outside(name)) => name,
             },
             validation: if verified.scripts { "full" } else { "assumevalid" },
             aggregate: hints.aggregate.map(AggregateKind::name),
@@ -359,7 +362,8 @@ impl RunReport {
             hash_serialized_3: set.hash_serialized_3().as_ref().map(display_hash),
             utreexo: (written.utreexo.as_ref())
                 .or(written.proofs.as_ref().map(|proofs| &proofs.roots))
-                .map(ForestReport::of),
+                .map(ForestReport::of)
+                .or(around.forest),
             proofs: written.proofs.as_ref().map(ProofsReport::of),
             verified,
             assumed: assumed(validation, chain),

@@ -16,6 +16,7 @@ mod lines;
 mod lost;
 mod nodes;
 mod outsiders;
+#[cfg(feature = "utreexo")]
 mod proven;
 mod read_once;
 mod refusals;

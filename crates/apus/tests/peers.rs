@@ -5,6 +5,7 @@ mod btcd;
 mod follow;
 mod lines;
 mod nodes;
+#[cfg(feature = "utreexo")]
 mod proofs;
 mod serve;
 

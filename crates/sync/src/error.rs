@@ -4,7 +4,6 @@ mod beyond;
 mod bridge;
 mod invalid;
 mod io_error;
-mod proofs;
 mod source;
 mod usage;
 
@@ -12,7 +11,6 @@ pub use beyond::{ChainGap, GapStretch, InvalidBlock};
 pub use bridge::BridgeError;
 pub use invalid::InvalidError;
 pub use io_error::IoError;
-pub use proofs::ProofsError;
 pub use source::ClockError;
 pub use source::SourceError;
 pub use usage::NotAnchored;
@@ -81,9 +79,6 @@ pub enum SyncError {
         /// What is wrong.
         error: SnapshotError,
     },
-    /// Files of proofs.
-    #[error(transparent)]
-    Proofs(#[from] ProofsError),
     /// A block of the chain breaks a rule, or cannot be had, and the run cannot go on without it.
     #[error("{error}. {why}")]
     NoWayOn {
@@ -161,16 +156,9 @@ pub enum NoWayOn {
         /// Where the hints stop.
         stop: Height,
     },
-    /// The block is one of those that proofs are about.
-    #[error(
-        "The proofs reach over it, up to block {stop}, so the blocks given are no valid chain for them: end \
-         the run below it, or do without proofs (--engine mergesync): such a run puts the block aside and goes \
-         on along the best chain that is left"
-    )]
-    UnderProofs {
-        /// Where the proofs stop.
-        stop: Height,
-    },
+    /// An engine from outside cannot, and says why.
+    #[error("{0}")]
+    Engine(String),
     /// The best chain that is left does not have the block where the hints stop.
     #[error(
         "The best chain without it parts from this one below block {stop}, where the hints stop, so \
@@ -274,7 +262,7 @@ impl SyncError {
             Self::Network(_) => "network",
             Self::Hints { .. } => "hints",
             Self::Snapshot { .. } => "snapshot",
-            Self::Proofs(_) | Self::Bridge(_) => "proofs",
+            Self::Bridge(_) => "proofs",
             Self::Chainstate { .. } | Self::Coins(_) => "coins",
             Self::Scripts(_) => "scripts",
             Self::Run(error) => error.class(),
@@ -296,7 +284,6 @@ impl SyncError {
             Self::Network(_) => ErrorKind::Io,
             Self::Blocks(apus_datadir::BlockStoreError::Foreign { .. }) => ErrorKind::Usage,
             Self::Blocks(_) => ErrorKind::Io,
-            Self::Proofs(error) => error.kind(),
             Self::Hints { error, .. } if error.kind() == HintsErrorKind::Io => ErrorKind::Io,
             Self::Hints { .. } => ErrorKind::Wrong,
             Self::Snapshot { error: SnapshotError::OtherNetwork { .. }, .. } => ErrorKind::Usage,

@@ -10,7 +10,8 @@ pub mod engines;
 pub mod error;
 #[doc(hidden)]
 pub mod folder;
-mod machines;
+#[doc(hidden)]
+pub mod machines;
 mod node_tip;
 pub mod numbers;
 mod open_files;
@@ -18,7 +19,8 @@ mod open_files;
 pub mod pass;
 #[doc(hidden)]
 pub mod progress;
-mod proofs;
+#[doc(hidden)]
+pub mod proofs;
 #[doc(hidden)]
 pub mod random;
 #[doc(hidden)]
@@ -42,23 +44,22 @@ pub mod workdir;
 pub use engines::mergesync::disk_bytes as mergesync_disk_bytes;
 pub use error::{
     BridgeError, ChainGap, ClockError, ErrorKind, GapStretch, InvalidBlock, InvalidError, IoError,
-    NoWayOn, NotAnchored, ProofsError, RunError, SourceError, SyncError, UsageError,
+    NoWayOn, NotAnchored, RunError, SourceError, SyncError, UsageError,
 };
 pub use folder::{BlocksRead, DatadirBlocks, FolderKind, FolderOutput, WrittenFolder};
 pub use folder::{Drafted, draft_of, expect_draft, expect_not_planted, owner_out_of_reach, parent};
 pub use folder::{complete as complete_folders, is_unfinished as is_unfinished_folder};
-pub use machines::{Machines, RootsAround, Segments};
+pub use machines::{Machines, NamedPass, Segments, SharedPass};
 pub use node_tip::NodeTip;
 pub use open_files::ask_for_open_files;
 pub use progress::{ChainBy, DiskUse, Event, Observer, Phase, Progress, Silent, Worker, Workers};
 pub use progress::{Segment, SegmentState};
-pub use proofs::caches::{CachesFound, CachesRequest, replay_caches};
-pub use proofs::{ProofsMade, ProofsTotals, Surveyed, proofs_files, survey_proofs};
+pub use proofs::{ProofsMade, ProofsTotals, proofs_files};
 pub use request::{
-    BridgeOptions, BridgePeers, ChainEnd, ChainEngine, ConnectOptions, Engine, HintedTask,
-    HintedValidity, HintsInput, HintsProof, LAST_BLOCKS, MemoryParts, MergeSyncTask, OpenForest,
-    OpenStore, Outcome, Output, OutputKind, ProofsInput, ProvenTask, Request, RunEnv, ScriptCounts,
-    SetHashes, SetSummary, Source, Stop, Task, Validation, Written,
+    BridgeOptions, ChainEnd, ChainEngine, ConnectOptions, Engine, HintedTask, HintedValidity,
+    HintsInput, HintsProof, LAST_BLOCKS, MemoryParts, MergeSyncTask, OpenForest, OpenStore,
+    Outcome, Output, OutputKind, Request, RunEnv, ScriptCounts, SetHashes, SetSummary, Source,
+    Stop, Task, Validation, Written,
 };
 pub use run::{
     discard_progress, expect_work_folder, give_up_progress, has_progress, keep_record, run,

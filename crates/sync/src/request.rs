@@ -6,6 +6,7 @@ use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::engines::swiftsync::hints::HintsOptions;
 use crate::error::{InvalidError, SyncError, UsageError};
 use crate::folder::FolderOutput;
+use crate::machines::{Machines, SharedPass};
 use crate::progress::Observer;
 use crate::source::GivenBlocks;
 use crate::source::blocksdir::UseIndex;
@@ -15,14 +16,11 @@ use apus_chain::{BlockHash, HeaderChain, Height, Params, ScriptVerifier};
 use apus_datadir::BlocksFolder;
 use apus_engine::utxo::forest::ForestStore;
 use apus_engine::utxo::{CoinsStore, StoreError};
-use apus_p2p::addresses::NodeAddress;
-use apus_p2p::transport::TransportChoice;
 use apus_storage::Storage;
 pub use memory::MemoryParts;
 pub use outcome::{
     ChainEnd, HintsProof, Outcome, ScriptCounts, SetHashes, SetSummary, Validation, Written,
 };
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -38,28 +36,6 @@ pub enum HintsInput {
     File(PathBuf, HintsOptions),
     /// A UTXO snapshot as `dumptxoutset` writes it.
     Snapshot(PathBuf),
-}
-
-/// Where proofs of what blocks spend come from.
-#[derive(Debug, Clone)]
-pub enum ProofsInput {
-    /// The folder of files of proofs.
-    Folder(PathBuf),
-    /// Bridge nodes of Utreexo.
-    Peers(BridgePeers),
-}
-
-/// Bridge nodes, and how to connect to them.
-#[derive(Debug, Clone)]
-pub struct BridgePeers {
-    /// Where they are; one at least.
-    pub addresses: Vec<NodeAddress>,
-    /// A SOCKS5 proxy to go through.
-    pub proxy: Option<SocketAddr>,
-    /// Which transports may be used.
-    pub transport: TransportChoice,
-    /// How long they may give nothing that was asked for.
-    pub patience: Duration,
 }
 
 /// What a run does where blocks under hints are not all assumed valid by Core.
@@ -128,8 +104,8 @@ pub enum Engine {
     Utxo,
     /// In any order: spends are joined with the coins that they take.
     MergeSync,
-    /// Range by range in any order, by proofs of the coins that they spend. No set comes of it.
-    Utreexo,
+    /// One from outside ([`Task::By`]), by its name.
+    Outside(&'static str),
 }
 
 /// What does blocks, and what it has to know for that.
@@ -144,8 +120,6 @@ pub enum Task<'a> {
     InOrder(ConnectOptions<'a>),
     /// All blocks in any order: spends are joined with the coins that they take.
     MergeSync(MergeSyncTask<'a>),
-    /// All blocks range by range in any order, by proofs of the coins that they spend. No set comes of it.
-    Proven(ProvenTask),
     /// All blocks by an engine from outside.
     By(&'a dyn ChainEngine),
 }
@@ -158,7 +132,7 @@ pub enum Task<'a> {
 /// depend on threads, timing or memory. An engine that takes blocks segment by segment in any order is a
 /// [`Pass`](crate::engines::pass::Pass), which the run drives.
 pub trait ChainEngine: Sync {
-    /// Does the blocks.
+    /// Does the blocks, or has `machines` do its segments.
     ///
     /// # Errors
     /// The lowest block that breaks a rule, whatever is found first; an engine's own errors are [`RunError`](crate::RunError)s.
@@ -166,7 +140,13 @@ pub trait ChainEngine: Sync {
         &self,
         request: &'a Request<'a>,
         chain: Arc<dyn ChainSource + 'a>,
+        machines: Option<&dyn Machines>,
     ) -> Result<Outcome, SyncError>;
+
+    /// By what other machines do its segments, if they can.
+    fn shared(&self) -> Option<&dyn SharedPass> {
+        None
+    }
 }
 
 /// Blocks under hints.
@@ -189,15 +169,6 @@ pub struct MergeSyncTask<'a> {
     pub connect: ConnectOptions<'a>,
     /// Proofs to make of what each block spends; for blocks of files.
     pub bridge: Option<BridgeOptions<'a>>,
-}
-
-/// Blocks by proofs.
-#[derive(Clone)]
-pub struct ProvenTask {
-    /// Where the proofs come from.
-    pub proofs: ProofsInput,
-    /// The block up to which scripts are taken for valid, under Core's conditions; none where all are to be run.
-    pub assume_valid: Option<BlockHash>,
 }
 
 /// With what a run works, whatever it does.
@@ -303,7 +274,7 @@ impl<'a> Request<'a> {
             Task::Hinted(task) => task.connect.as_ref(),
             Task::Unhinted(connect) | Task::InOrder(connect) => Some(connect),
             Task::MergeSync(task) => Some(&task.connect),
-            Task::Proven(_) | Task::By(_) => None,
+            Task::By(_) => None,
         }
     }
 
@@ -314,10 +285,7 @@ impl<'a> Request<'a> {
 
     /// The block up to which scripts are taken for valid, under Core's conditions; none where all are to be run.
     pub fn assume_valid(&self) -> Option<BlockHash> {
-        match &self.task {
-            Task::Proven(task) => task.assume_valid,
-            _ => self.connect()?.assume_valid,
-        }
+        self.connect()?.assume_valid
     }
 
     /// The proofs to make, if some are.

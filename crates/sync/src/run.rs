@@ -9,15 +9,13 @@ use crate::engines::mergesync::{self, MergeOutcome, MergedSet};
 use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::engines::swiftsync::{CoinTotals, Counts, SwiftSync};
 use crate::engines::swiftsync::{Hinted, Proven, prove};
-use crate::engines::utreexo::AmountSums;
-use crate::engines::utreexo::{self, Validated};
 use crate::error::{InvalidError, IoError, SyncError, UsageError};
 use crate::folder::FolderOutput;
 use crate::machines::Machines;
 use crate::progress::Event;
 use crate::request::{
-    ChainEnd, Engine, HintedTask, HintsProof, MergeSyncTask, Outcome, ProvenTask, Request, RunEnv,
-    SetSummary, Source, Stop, Task, Validation, Written,
+    ChainEnd, Engine, HintedTask, HintsProof, MergeSyncTask, Outcome, Request, RunEnv, SetSummary,
+    Source, Stop, Task, Validation,
 };
 use crate::sink::SetInfo;
 use crate::sink::forest::StoredLeaves;
@@ -73,8 +71,12 @@ fn compute<'a>(
 ) -> Result<Outcome, SyncError> {
     let task = match &request.task {
         Task::Hinted(task) => task,
-        Task::By(engine) => return engine.run(request, headers(request, None)?),
-        Task::Proven(task) => return validate(request, task, &*headers(request, None)?, machines),
+        Task::By(engine) => {
+            if engine.shared().is_none() {
+                expect_one_machine(request, "a run by this engine")?;
+            }
+            return engine.run(request, headers(request, None)?, machines);
+        }
         Task::MergeSync(_) => return merge(request, headers(request, None)?, machines),
         Task::InOrder(_) => {
             expect_one_machine(request, "a run by the engine utxo, one block after the other,")?;
@@ -241,31 +243,6 @@ fn merge<'a>(
         unseen_witnesses,
     };
     Ok(outcome(request, dir.chain(), &set, put, (validation, counts, coins)))
-}
-
-/// Validates all blocks by proofs, of which no set comes.
-fn validate(
-    request: &Request<'_>,
-    task: &ProvenTask,
-    dir: &dyn ChainSource,
-    machines: Option<&dyn Machines>,
-) -> Result<Outcome, SyncError> {
-    let Validated { stop, verdict, scripts } = utreexo::run(request, task, dir, machines)?;
-    let AmountSums { coins, amount, bogosize } = verdict.coins;
-    let totals = CoinTotals { coins, transactions: 0, amount, bogosize };
-    Ok(Outcome {
-        chain: ChainEnd::new(request.env.params, dir.chain(), stop),
-        validation: Validation {
-            engine: Engine::Utreexo,
-            hints: HintsProof::default(),
-            connected_from: Some(1),
-            scripts,
-            unseen_witnesses: 0,
-        },
-        counts: verdict.counts,
-        set: SetSummary { totals, hashes: None, in_assumeutxo_table: false },
-        written: Written { utreexo: Some(verdict.roots), ..Written::default() },
-    })
 }
 
 /// Gets what the source is to keep and did not, and makes that whole.

@@ -2,7 +2,7 @@
 //! segments are done, and what is sent between them.
 //!
 //! A queue carries bytes and knows heights; what the bytes mean is here ([`RunSpec`], [`JobMessage`],
-//! [`JobAnswer`], [`hints`], [`proven`], [`SegmentResult`]), so that a queue can be any. Messages are small. What is large is an
+//! [`JobAnswer`], [`hints`], [`told`], [`SegmentResult`]), so that a queue can be any. Messages are small. What is large is an
 //! object, which goes by another way and is named by its digest. Each call of a queue is one try: what waits for
 //! a server that is away, and for how long, is the caller's business ([`QueuePatience`]).
 //!
@@ -12,10 +12,10 @@ mod found;
 pub(crate) mod hints;
 mod message;
 mod patience;
-pub(crate) mod proven;
 pub(crate) mod result;
 mod shuffle;
 mod spec;
+pub(crate) mod told;
 mod wire;
 
 pub(crate) use found::{FoundPart, FoundSlice, JoinFound};
@@ -23,8 +23,8 @@ pub use message::reads_as_sent;
 pub use message::rest_of_passed_on;
 pub(crate) use message::{AnswerKind, JobAnswer, JobMessage};
 pub(crate) use patience::QueuePatience;
-pub(crate) use result::SegmentResult;
 pub(crate) use result::SentUndo;
+pub(crate) use result::{ReadPartial, SegmentResult};
 pub(crate) use shuffle::{
     ConnectDone, ConnectTold, ForestTold, GatherDone, JoinDone, JoinSource, JoinTold, RecordPiece,
     RunObjects, Sent, Slice, nothing_told,

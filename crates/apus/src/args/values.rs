@@ -60,26 +60,6 @@ impl FromStr for HintsArg {
     }
 }
 
-/// `DIR` or `peer:HOST[:PORT]`.
-#[derive(Clone)]
-pub(crate) enum ProofsArg {
-    Folder(PathBuf),
-    /// An address: which port is meant where none is named depends on the network.
-    Peer(String),
-}
-
-impl FromStr for ProofsArg {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.strip_prefix("peer:") {
-            Some("") => Err("peer: needs the address of a bridge node".to_owned()),
-            Some(address) => Ok(Self::Peer(address.to_owned())),
-            None if text.is_empty() => Err("name a folder, or a peer".to_owned()),
-            None => Ok(Self::Folder(text.into())),
-        }
-    }
-}
-
 /// `snapshot:FILE`, `hints:FILE`, `utreexo:FILE`, `chainstate:DIR`, `datadir:DIR` or `null`.
 #[derive(Clone)]
 pub(crate) enum SinkArg {

@@ -8,6 +8,8 @@ use super::{LOOK_INTERVAL, Means, WorkerBlocks, take_part};
 use crate::failure::Failure;
 use crate::machine::watch_signals;
 use crate::print;
+#[cfg(feature = "utreexo")]
+use crate::utreexo::WorkerProofs;
 use apus_cluster::{Coordinator, LinkOptions, Worker};
 use apus_jobs::QueueError;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,10 +29,18 @@ pub(super) fn beside(
     let worker = Worker::connect(options, None)?;
     let scratch = args.scratch.as_deref();
     let blocks = WorkerBlocks::Folder(blocksdir);
-    let (proofs, bridges) = (args.sync.proofs.as_slice(), (&args.sync.peers).into());
+    #[cfg(feature = "utreexo")]
+    let proofs = WorkerProofs { named: &args.sync.proofs.proofs, how: (&args.sync.peers).into() };
     let memory_bytes = (args.sync.run.dbcache << 20) / 2;
     let threads = args.work.into();
-    let means = Means { blocks, proofs, bridges, scratch, memory_bytes, threads };
+    let means = Means {
+        blocks,
+        #[cfg(feature = "utreexo")]
+        proofs,
+        scratch,
+        memory_bytes,
+        threads,
+    };
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -118,7 +118,7 @@ pub(crate) struct ForestReport {
 }
 
 impl ForestReport {
-    pub(super) fn of(roots: &Roots) -> Self {
+    pub(crate) fn of(roots: &Roots) -> Self {
         Self {
             leaves: roots.leaves(),
             roots: roots.hashes().iter().map(ToString::to_string).collect(),

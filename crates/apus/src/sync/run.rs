@@ -36,8 +36,8 @@ use apus_sync::peers::KeptFolder;
 use apus_sync::{
     BridgeOptions, COINS, ConnectOptions, DatadirBlocks, Engine, Event, FOREST, FolderKind,
     FolderOutput, HINTS, HintedTask, HintedValidity, HintsInput, KEPT, MemoryParts, MergeSyncTask,
-    Observer, Output, OutputKind, POSITIONS, ProofsInput, ProvenTask, Request, RunEnv, Source,
-    Stop, SyncError, Task, UsageError, Warning, draft_of, parent,
+    Observer, Output, OutputKind, POSITIONS, Request, RunEnv, Source, Stop, SyncError, Task,
+    UsageError, Warning, draft_of, parent,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -218,6 +218,7 @@ fn run_watched(
             lasting: record.lasting.clone(),
             workers: record.workers.clone(),
             files: WrittenFile::all(job.outputs),
+            forest: job.outside.and_then(|outside| (outside.forest)()),
             peers: peers.as_ref().map(|peers| peers::report(&peers.status())),
         },
     );
@@ -269,7 +270,7 @@ fn expect_scripts(job: &RunJob<'_>, assume_valid: Option<BlockHash>) -> Result<(
 
 /// What does the blocks of a job.
 fn task<'a>(
-    job: &RunJob<'_>,
+    job: &RunJob<'a>,
     connect: Option<ConnectOptions<'a>>,
     bridge: Option<BridgeOptions<'a>>,
 ) -> Result<Task<'a>, Failure> {
@@ -290,9 +291,9 @@ fn task<'a>(
         None => Task::Unhinted(connect),
         Some(Engine::Utxo) => Task::InOrder(connect),
         Some(Engine::MergeSync) => Task::MergeSync(MergeSyncTask { connect, bridge }),
-        Some(Engine::Utreexo) => {
-            let proofs = job.proofs.cloned().ok_or(SyncError::Usage(UsageError::NoProofs))?;
-            Task::Proven(ProvenTask { proofs, assume_valid: connect.assume_valid })
+        Some(Engine::Outside(_)) => {
+            let outside = job.outside.ok_or(SyncError::Usage(UsageError::NothingToConnect))?;
+            Task::By(outside.engine)
         }
     })
 }
@@ -355,9 +356,7 @@ fn expect_sensible(
     // Files that an earlier start finished before it was killed are not in the way.
     let resuming = WorkFolder::was_broken_off(work_path);
     paths.extend(job.hints.map(HintsArg::named));
-    if let Some(ProofsInput::Folder(folder)) = job.proofs {
-        paths.push(folder);
-    }
+    paths.extend(job.outside.and_then(|outside| outside.folder));
     let blocksdir = match &job.source {
         JobSource::Files { blocksdir, .. } => Some(blocksdir.files.as_path()),
         JobSource::Peers(_) => None,
@@ -443,7 +442,7 @@ pub(super) fn warn_of_room(job: &RunJob<'_>, work_path: &Path, observer: &dyn Ob
         (None | Some(Engine::MergeSync), None) => PlanWay::Joins,
         (Some(Engine::Utxo), None) if job.coins.is_some() => PlanWay::InOrderOnServers,
         (Some(Engine::Utxo), None) => PlanWay::InOrder,
-        (Some(Engine::Utreexo), None) => return,
+        (Some(Engine::Outside(_)), None) => return,
     };
     if job.bridge.is_some() || WorkFolder::has_plan(work_path) {
         return;

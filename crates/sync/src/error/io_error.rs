@@ -25,12 +25,6 @@ pub enum IoError {
         /// Its hash.
         hash: BlockHash,
     },
-    /// Proofs of a block cannot be read.
-    #[error("{what}")]
-    Proofs {
-        /// Which, and why.
-        what: String,
-    },
     /// The set that hints led to, made from the set itself, is another one.
     #[error(
         "taking the blocks once more for the hints led to the set {found} and not to {known}: this \

@@ -51,7 +51,8 @@ pub struct ChainEnd {
 }
 
 impl ChainEnd {
-    pub(crate) fn new(params: &Params, chain: &HeaderChain, stop: KnownBlock) -> Self {
+    /// A block of a chain.
+    pub fn new(params: &Params, chain: &HeaderChain, stop: KnownBlock) -> Self {
         let enough_work = chain.chain_work() >= params.minimum_chain_work;
         Self { stop, tip_height: chain.tip_height(), enough_work }
     }
@@ -60,7 +61,7 @@ impl ChainEnd {
 /// How the blocks of a run were validated.
 #[derive(Debug, Clone)]
 pub struct Validation {
-    /// What did the blocks for which there were no hints. The one that goes by proofs keeps no set.
+    /// What did the blocks for which there were no hints.
     pub engine: Engine,
     /// What hints stood for; nothing where there were none.
     pub hints: HintsProof,

@@ -1,22 +1,21 @@
 //! Runs that connect blocks: where they work, what they start from, and what comes of them.
 
 use crate::world::{Files, HINTS, NOW, ROOTS, SET, Truth, files};
-use apus_chain::{BlockHash, HeightRange, KnownBlock, Network, OutPoint, Params};
+use apus_chain::{BlockHash, KnownBlock, Network, OutPoint, Params};
 use apus_engine::utxo::forest::ForestStore;
 use apus_engine::utxo::store::{EachCoin, MemoryStore};
 use apus_engine::utxo::{CoinBytes, CoinsStore, Flush, StoreError};
 use apus_storage::Storage;
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::{
-    BridgeOptions, ConnectOptions, DatadirBlocks, Engine, FolderKind, FolderOutput, HintedTask,
-    HintedValidity, HintsInput, Machines, MergeSyncTask, Observer, Outcome, Output, OutputKind,
-    ProofsInput, ProvenTask, Request, RunEnv, Silent, Source, Stop, SyncError, Task, UseIndex,
+    BridgeOptions, ChainEngine, ConnectOptions, DatadirBlocks, Engine, FolderKind, FolderOutput,
+    HintedTask, HintedValidity, HintsInput, Machines, MergeSyncTask, Observer, Outcome, Output,
+    OutputKind, Request, RunEnv, Silent, Source, Stop, SyncError, Task, UseIndex,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
 use apus_testkit::oracle::{self, BitOrder};
 use apus_testkit::storage::CrashStorage;
-use apus_utreexo::{RangeHead, RangeWriter, range_file_name};
 use bitcoin::Block;
 use bitcoin::hashes::Hash;
 use std::num::NonZeroU32;
@@ -88,7 +87,7 @@ impl World {
             blocksdir: self.blocksdir(),
             hints: None,
             engine: Engine::Utxo,
-            proofs: None,
+            outside: None,
             assume_valid: self.chain.last().map(hash_of),
             leave_witnesses: false,
             hinted_validity: HintedValidity::Anchored,
@@ -106,13 +105,6 @@ impl World {
         }
     }
 
-    /// By files of proofs of ranges that begin at these heights.
-    pub(crate) fn by_proofs(&self, starts: &[u32]) -> Job {
-        let folder = self.folder.path().join("proofs");
-        write_proofs(&self.chain, starts, &folder);
-        Job { engine: Engine::Utreexo, proofs: Some(folder), ..self.job() }
-    }
-
     /// Hints for the chain up to `stop`.
     pub(crate) fn hints(&self, stop: u32) -> HintsInput {
         let part = &self.chain[..=stop as usize];
@@ -120,30 +112,6 @@ impl World {
         let path = self.folder.path().join(format!("{stop}.hints"));
         std::fs::write(&path, oracle::hints_file(&hints, BitOrder::Msb)).unwrap();
         crate::world::hintsfile(&path)
-    }
-}
-
-/// Writes files of proofs of a chain, for ranges that begin at these heights.
-pub(crate) fn write_proofs(chain: &[Block], starts: &[u32], folder: &Path) {
-    let told = crate::bridge::tell(chain);
-    std::fs::create_dir_all(folder).unwrap();
-    for (at, start) in starts.iter().enumerate() {
-        let end = starts.get(at + 1).map_or(chain.len() as u32, |next| *next);
-        let head = RangeHead {
-            network: Network::Regtest.magic(),
-            first: *start,
-            before: hash_of(&chain[*start as usize - 1]),
-            roots: told.roots[*start as usize - 1].clone(),
-        };
-        let mut writer = RangeWriter::new(Vec::new(), &head).unwrap();
-        let range = *start as usize..end as usize;
-        for at in range {
-            let (entry, leaves_after) = (told.entries[at].bytes(), told.roots[at].leaves());
-            writer.put(&hash_of(&chain[at]), leaves_after, &entry).unwrap();
-        }
-        let bytes = writer.finish(&told.roots[end as usize - 1]).unwrap();
-        let name = range_file_name(HeightRange::new(*start, end));
-        std::fs::write(folder.join(name), bytes).unwrap();
     }
 }
 
@@ -162,7 +130,8 @@ pub(crate) struct Job {
     pub(crate) blocksdir: PathBuf,
     pub(crate) hints: Option<HintsInput>,
     pub(crate) engine: Engine,
-    pub(crate) proofs: Option<PathBuf>,
+    /// Makes the engine, where it is one from outside, which takes scripts up to a block for valid.
+    pub(crate) outside: Option<Arc<NewEngine>>,
     pub(crate) assume_valid: Option<BlockHash>,
     pub(crate) leave_witnesses: bool,
     pub(crate) hinted_validity: HintedValidity,
@@ -180,6 +149,9 @@ pub(crate) struct Job {
     /// Other machines, if they share the run.
     pub(crate) machines: Option<Arc<dyn Machines + Send + Sync>>,
 }
+
+/// Makes an engine.
+pub(crate) type NewEngine = dyn Fn(Option<BlockHash>) -> Box<dyn ChainEngine> + Send + Sync;
 
 /// The proofs that a run is asked for, and the forest that they come of.
 #[derive(Clone)]
@@ -301,18 +273,22 @@ impl Job {
             hints_folder: hints_folder.to_owned(),
             positions: hints_folder.join("positions"),
         };
+        let outside = self.outside.as_ref().map(|new| new(self.assume_valid));
         let request = Request {
             source: Source::Files {
                 blocksdir: self.blocksdir.clone().into(),
                 use_index: UseIndex::IfPresent,
             },
-            task: self.task(connect, bridge),
+            task: match &outside {
+                Some(engine) => Task::By(&**engine),
+                None => self.task(connect, bridge),
+            },
             leave_witnesses: self.assume_valid.filter(|_| self.leave_witnesses),
             stop: self.stop,
             follow: false,
             // Without a set there are roots alone.
-            outputs: match (self.engine, self.with_roots) {
-                (Engine::Utreexo, _) => &outputs[2..],
+            outputs: match (&self.outside, self.with_roots) {
+                (Some(_), _) => &outputs[2..],
                 (_, true) => &outputs,
                 (_, false) => &outputs[..2],
             },
@@ -348,10 +324,7 @@ impl Job {
         match self.engine {
             Engine::Utxo => Task::InOrder(connect),
             Engine::MergeSync => Task::MergeSync(MergeSyncTask { connect, bridge }),
-            Engine::Utreexo => Task::Proven(ProvenTask {
-                proofs: ProofsInput::Folder(self.proofs.clone().unwrap()),
-                assume_valid: self.assume_valid,
-            }),
+            Engine::Outside(name) => unreachable!("nothing makes {name}"),
         }
     }
 

@@ -5,4 +5,3 @@
 mod chainstate;
 mod mergesync;
 mod swiftsync;
-mod utreexo;

@@ -70,7 +70,7 @@ impl Truth {
         assert_eq!(outcome.chain.stop.height, self.stop);
         assert_eq!(outcome.chain.stop.hash.to_string(), self.stop_hash);
         let mut names: &[&str] = &[SET, HINTS, ROOTS];
-        if outcome.validation.engine == Engine::Utreexo {
+        if outcome.set.hashes.is_none() {
             // It keeps no set.
             names = &[ROOTS];
         } else {

@@ -5,10 +5,6 @@
 #[allow(dead_code, reason = "the tests of the pipeline use all of it")]
 mod world;
 
-#[path = "../../../../crates/sync/tests/laws/utreexo/bridge.rs"]
-#[allow(dead_code, reason = "the tests of the engine use all of it")]
-mod bridge;
-
 #[path = "../../../../crates/sync/tests/engines/harness.rs"]
 #[allow(dead_code, reason = "the tests of engines use all of it")]
 mod harness;

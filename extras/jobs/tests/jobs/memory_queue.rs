@@ -140,7 +140,7 @@ impl MemoryQueue {
             let done = work(
                 &WorkRequest {
                     blocks: WorkBlocks::Folder(PathBuf::from(blocksdir)),
-                    proofs: None,
+                    outside: None,
                     scratch: scratch.path().join("scratch"),
                     memory_bytes,
                     threads: 1,
