@@ -154,11 +154,6 @@ pub enum Warning {
         /// The block where hints led to the coins.
         hinted: Height,
     },
-    /// A peer that was to give proofs is not there; others are.
-    NoPeer {
-        /// Which, and why.
-        why: String,
-    },
     /// Blocks under hints are taken for valid on the user's word.
     Unanchored(Unanchored),
     /// What is built on this crate has something to say.
@@ -315,9 +310,6 @@ impl Display for Warning {
                  node that starts on what is written can go back over its last {} blocks alone",
                 end - hinted
             ),
-            Self::NoPeer { why } => {
-                write!(f, "{why}. The run begins with the other peers, and asks it again where one of them fails")
-            }
             Self::Unanchored(unanchored) => unanchored.fmt(f),
         }
     }

@@ -53,8 +53,10 @@ impl<'a> PeerProofs<'a> {
         let peers = ProofPeers::connect(addresses, dial, patience, asking.interrupt);
         let peers = peers.map_err(|error| ProofsError::Peers(Box::new(error)))?;
         for absent in peers.absent() {
-            let why = absent.to_string();
-            asking.observer.event(Event::Warning(Warning::NoPeer { why }));
+            let text = format!(
+                "{absent}. The run begins with the other peers, and asks it again where one of them fails"
+            );
+            asking.observer.event(Event::Warning(Warning::Extra(text)));
         }
         Ok(Self { chain, peers })
     }
