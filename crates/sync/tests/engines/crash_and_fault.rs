@@ -5,26 +5,15 @@
 //! that connects blocks are in a store whose writes are whole or nothing.
 
 use crate::harness::{Job, Place, World};
+use crate::ways::ways;
 use crate::world::{Truth, files};
 use apus_storage::Storage;
-use apus_sync::{Engine, ErrorKind};
+use apus_sync::ErrorKind;
 use apus_testkit::effort::rounds;
 use apus_testkit::rng::Rng;
 use apus_testkit::storage::{AfterCrash, CrashStorage, FaultStorage, Operation};
 use std::io;
 use std::sync::Arc;
-
-/// Each engine, and a run of two.
-fn ways(world: &World) -> [(&'static str, Job); 5] {
-    let job = world.job();
-    [
-        ("by hints", Job { hints: Some(world.hints(world.truth.stop)), ..job.clone() }),
-        ("in order", job.clone()),
-        ("by a join", Job { engine: Engine::MergeSync, ..job.clone() }),
-        ("by proofs", world.by_proofs(&[1, 50, 90, 101, 102, 110])),
-        ("by hints, then in order", Job { hints: Some(world.hints(110)), ..job }),
-    ]
-}
 
 /// Some of so many points: the first, the last and others, or all where there is time.
 fn some(points: u64, rng: &mut Rng) -> Vec<u64> {

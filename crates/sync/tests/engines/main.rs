@@ -25,4 +25,5 @@ mod refusals;
 mod reorg;
 mod resume;
 mod tail;
+mod ways;
 mod witnesses;

@@ -5,8 +5,8 @@ use apus_storage::{Storage, StorageFile};
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::engines::swiftsync::hints::HintsOptions;
 use apus_sync::{
-    Engine, Event, HintedTask, HintedValidity, HintsInput, Observer, Outcome, Output, OutputKind,
-    Request, RunEnv, Silent, Source, Stop, SyncError, Task, UseIndex,
+    Event, HintedTask, HintedValidity, HintsInput, Observer, Outcome, Output, OutputKind, Request,
+    RunEnv, Silent, Source, Stop, SyncError, Task, UseIndex,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape, UtxoSet, hints, utxo_set};

@@ -10,12 +10,17 @@ mod world;
 mod harness;
 
 #[path = "../../../../crates/sync/tests/engines/bad_blocks.rs"]
+#[allow(dead_code, reason = "the tests of engines use all of it")]
 mod bad_blocks;
 
 #[path = "../laws/utreexo/bridge.rs"]
 #[allow(dead_code, reason = "the tests of the engine use all of it")]
 mod bridge;
 
+#[path = "../../../../crates/sync/tests/engines/crash_and_fault.rs"]
+mod crash_and_fault;
+
 mod caches;
 mod proofs;
 mod utreexo;
+mod ways;

@@ -10,7 +10,7 @@ use apus_sync::{Engine, ErrorKind, Event, Observer, Stop, SyncError, UsageError}
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::storage::AfterCrash;
 use apus_utreexo::{RangeBlock, RangeFile, RangeHead, RangeWriter, Roots, range_file_name};
-use bitcoin::Block;
+use bitcoin::{Block, Witness};
 use std::fs;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ fn folder(world: &World) -> PathBuf {
 }
 
 /// By files of proofs of ranges that begin at these heights.
-fn by_proofs(world: &World, starts: &[u32]) -> Job {
+pub(crate) fn by_proofs(world: &World, starts: &[u32]) -> Job {
     let folder = folder(world);
     write_proofs(&world.chain, starts, &folder);
     let new = move |assume_valid| {
@@ -74,7 +74,7 @@ fn any_ranges_on_any_number_of_threads_lead_to_the_roots() {
             assert_eq!(outcome.set.totals.coins, world.truth.coins);
             assert_eq!(outcome.set.totals.amount, u128::from(world.truth.amount));
             assert_eq!(outcome.validation.scripts.assumed, u64::from(world.truth.stop));
-            fs::remove_dir_all(&folder(&world)).unwrap();
+            fs::remove_dir_all(folder(&world)).unwrap();
         }
     }
 }
@@ -88,6 +88,25 @@ fn files_have_blocks_in_any_order() {
         files
     });
     by_proofs(&world, &[1, 40, 111]).expect(&world.truth, &Place::new());
+}
+
+/// Coins are made up of witnesses, so none is left alone.
+#[test]
+fn witnesses_are_checked() {
+    let chain = random_chain(762).blocks();
+    let bad = World::laid_out(&chain, |blocks| {
+        let mut blocks = blocks.to_vec();
+        for input in blocks.iter_mut().flat_map(|block| block.txdata.iter_mut().skip(1)) {
+            input.input.iter_mut().for_each(|input| input.witness = Witness::from_slice(&[[0xac]]));
+        }
+        let mut files = BlockFiles::regtest();
+        files.blocks(&blocks);
+        files
+    });
+    let job = |world: &World| Job { leave_witnesses: true, ..by_proofs(world, &[1, 70, 112]) };
+    let outcome = job(&World::of(&chain)).run(&Place::new()).unwrap();
+    assert_eq!(outcome.validation.unseen_witnesses, 0);
+    assert_eq!(job(&bad).refused(&Place::new()).kind(), ErrorKind::Wrong);
 }
 
 /// Nothing that takes a set is begun.
@@ -222,13 +241,13 @@ fn other_files_are_another_run() {
     job.run(&place).unwrap_err();
     let place = Place { work: place.work.durable_image(), ..Place::new() };
     assert!(!place.work.names().unwrap().is_empty());
-    fs::remove_dir_all(&folder(&world)).unwrap();
+    fs::remove_dir_all(folder(&world)).unwrap();
     let other = by_proofs(&world, &[1, 70]);
     let error = other.refused(&place);
     assert!(matches!(error, SyncError::Usage(UsageError::OtherRun { .. })), "{error}");
     let error = world.job().refused(&place);
     assert!(matches!(error, SyncError::Usage(UsageError::OtherRun { .. })), "{error}");
-    fs::remove_dir_all(&folder(&world)).unwrap();
+    fs::remove_dir_all(folder(&world)).unwrap();
     by_proofs(&world, &[1, 60, 100]).expect(&world.truth, &place);
 }
 
@@ -250,7 +269,7 @@ fn files_that_do_not_cover_the_chain_are_refused_by_name() {
     fs::write(file(&folder(&world), 60, 121), &bytes).unwrap();
     let error = job.refused(&Place::new());
     assert!(matches!(error.downcast(), Some(ProofsError::Name { .. })), "{error}");
-    fs::remove_dir_all(&folder(&world)).unwrap();
+    fs::remove_dir_all(folder(&world)).unwrap();
     let error = job.refused(&Place::new());
     assert_eq!(error.kind(), ErrorKind::Io, "{error}");
 }

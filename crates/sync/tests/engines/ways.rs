@@ -1,0 +1,15 @@
+//! Each engine, and a run of two.
+
+use crate::harness::{Job, World};
+use apus_sync::Engine;
+
+/// Runs over a chain, each with its name.
+pub(crate) fn ways(world: &World) -> Vec<(&'static str, Job)> {
+    let job = world.job();
+    vec![
+        ("by hints", Job { hints: Some(world.hints(world.truth.stop)), ..job.clone() }),
+        ("in order", job.clone()),
+        ("by a join", Job { engine: Engine::MergeSync, ..job.clone() }),
+        ("by hints, then in order", Job { hints: Some(world.hints(110)), ..job }),
+    ]
+}
