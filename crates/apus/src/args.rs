@@ -16,6 +16,8 @@ pub(crate) use files::{
 };
 pub(crate) use node::{NodeArgs, PlanArgs, ReindexArgs, VerifyArgs};
 pub(crate) use sync::{BlocksArg, EngineArg, PeerArgs, SyncArgs};
+#[cfg(feature = "utreexo")]
+pub(crate) use values::ProofsArg;
 pub(crate) use values::{ChallengeArg, HintsArg, SinkArg};
 #[cfg(feature = "cluster")]
 pub(crate) use values::{parse_listen, parse_mib, parse_proxy};

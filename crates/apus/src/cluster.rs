@@ -7,6 +7,8 @@ mod own;
 pub(crate) use args::{ClusterArgs, ClusterCommand};
 
 use crate::allocator;
+#[cfg(feature = "utreexo")]
+use crate::by_proofs::{BridgePeersOptions, WorkerProofs};
 use crate::failure::{Failure, IO};
 use crate::machine::{now, threads, watch_signals};
 use crate::peers::USER_AGENT;
@@ -14,8 +16,6 @@ use crate::print;
 use crate::report::{bytes, grouped};
 use crate::spelling::lacking_feature;
 use crate::sync::command_on;
-#[cfg(feature = "utreexo")]
-use crate::utreexo::{BridgePeersOptions, WorkerProofs};
 use apus_chain::{Network, Params};
 use apus_cluster::{ClusterKey, Coordinator, LinkError, LinkOptions, Overview, RunSeen, Worker};
 use apus_jobs::{

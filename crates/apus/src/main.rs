@@ -6,6 +6,8 @@
 
 mod allocator;
 mod args;
+#[cfg(feature = "utreexo")]
+mod by_proofs;
 mod chain;
 mod cli;
 #[cfg(feature = "cluster")]
@@ -20,6 +22,7 @@ mod hints;
 mod machine;
 mod node;
 mod options;
+mod outside;
 #[cfg(feature = "web")]
 mod page;
 mod peers;

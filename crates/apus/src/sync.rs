@@ -8,21 +8,22 @@ use crate::args::{
     AggregateArg, BlocksArg, ConnectArgs, EngineArg, HintsArg, PeerArgs, RunArgs, SinkArg,
     SourceArgs, SyncArgs,
 };
+#[cfg(feature = "utreexo")]
+use crate::by_proofs;
 use crate::coins::Beyond;
 use crate::course::{Expected, RunWay, Writes, expected};
 use crate::failure::Failure;
 use crate::machine::threads;
 use crate::node::start_command;
 use crate::options::{expect_engine_takes, expect_undo_data, leave_witnesses};
+use crate::outside::OutsideEngine;
 use crate::print;
-use crate::report::{ForestReport, RunReport};
-#[cfg(feature = "utreexo")]
-use crate::utreexo;
+use crate::report::RunReport;
 use crate::watched::About;
 use apus_chain::{Network, Params};
 use apus_datadir::BlocksFolder;
 use apus_sync::engines::swiftsync::hints::BitOrder;
-use apus_sync::{ChainEngine, DatadirBlocks, Engine, Machines, Stop, UseIndex};
+use apus_sync::{DatadirBlocks, Engine, Machines, Stop, UseIndex};
 use std::path::{Path, PathBuf};
 
 /// Runs `apus sync`.
@@ -43,9 +44,9 @@ pub(crate) fn command_on(args: &SyncArgs, machines: Option<&dyn Machines>) -> Re
         ));
     }
     #[cfg(feature = "utreexo")]
-    let by_proofs = utreexo::by_proofs(args)?;
+    let engine_by_proofs = by_proofs::by_proofs(args)?;
     #[cfg(feature = "utreexo")]
-    let outside = by_proofs.as_ref().map(utreexo::outside);
+    let outside = engine_by_proofs.as_ref().map(by_proofs::outside);
     #[cfg(not(feature = "utreexo"))]
     let outside = None;
     expect_peers(args)?;
@@ -241,17 +242,6 @@ pub(crate) struct RunJob<'a> {
     pub(crate) bridge: Option<BridgeJob<'a>>,
     /// Other machines that do segments.
     pub(crate) machines: Option<&'a dyn Machines>,
-}
-
-/// An engine that a feature adds.
-pub(crate) struct OutsideEngine<'a> {
-    pub(crate) engine: &'a dyn ChainEngine,
-    /// A folder that it reads.
-    pub(crate) folder: Option<&'a Path>,
-    /// The option that asks for it, where it needs the witnesses of all blocks.
-    pub(crate) option: &'static str,
-    /// What it says of the Utreexo forest once it has done its work.
-    pub(crate) forest: Box<dyn Fn() -> Option<ForestReport> + Sync + 'a>,
 }
 
 /// Where proofs go, and how many blocks a file has.

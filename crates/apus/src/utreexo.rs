@@ -1,12 +1,8 @@
 //! `apus utreexo`: prove, info, check, and what a verifier saves that remembers some leaves (caches).
 
 mod args;
-mod by_proofs;
 
 pub(crate) use args::{UtreexoArgs, UtreexoCommand};
-#[cfg(feature = "cluster")]
-pub(crate) use by_proofs::{BridgePeersOptions, ProofsArg, WorkerProofs};
-pub(crate) use by_proofs::{ProofsArgs, by_proofs, outside};
 
 use crate::args::{AggregateArg, ConnectArgs};
 use crate::failure::Failure;

@@ -1,11 +1,11 @@
 //! `apus sync`: its options and its help.
 
+#[cfg(feature = "utreexo")]
+use super::values::ProofsArg;
 use super::values::{parse_listen, parse_order, parse_proxy};
 use super::{AggregateArgs, ConnectArgs, HintsArg, RunArgs, SinkArg};
 #[cfg(feature = "remote-coins")]
 use crate::coins::CoinsArgs;
-#[cfg(feature = "utreexo")]
-use crate::utreexo::ProofsArgs;
 use apus_chain::Network;
 use apus_sync::engines::swiftsync::hints::BitOrder;
 use clap::{Args, ValueEnum};
@@ -194,6 +194,27 @@ impl SyncArgs {
         if of_peers && self.out.iter().any(is_datadir) {
             self.peers.blocks = BlocksArg::Keep;
         }
+    }
+}
+
+/// Where proofs come from.
+#[cfg(feature = "utreexo")]
+#[derive(Args)]
+pub(crate) struct ProofsArgs {
+    /// Check blocks by proofs of the coins that they spend, and keep no set
+    ///
+    /// From a folder with files of proofs (docs/formats/proofs.md), which together are about all blocks up to where the
+    /// run ends; or `peer:` and the address of a bridge node of Utreexo that is asked for them, which may be given more
+    /// than once.
+    #[arg(long, value_name = "DIR|peer:HOST[:PORT]", hide_short_help = true)]
+    pub(crate) proofs: Vec<ProofsArg>,
+}
+
+#[cfg(feature = "utreexo")]
+impl ProofsArgs {
+    /// Whether peers are asked for them.
+    pub(crate) fn name_peers(&self) -> bool {
+        self.proofs.iter().any(|arg| arg.address().is_some())
     }
 }
 

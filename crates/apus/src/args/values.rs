@@ -60,6 +60,39 @@ impl FromStr for HintsArg {
     }
 }
 
+/// `DIR` or `peer:HOST[:PORT]`.
+#[cfg(feature = "utreexo")]
+#[derive(Clone)]
+pub(crate) enum ProofsArg {
+    Folder(PathBuf),
+    /// An address: which port is meant where none is named depends on the network.
+    Peer(String),
+}
+
+#[cfg(feature = "utreexo")]
+impl ProofsArg {
+    /// The peer's address.
+    pub(crate) const fn address(&self) -> Option<&str> {
+        match self {
+            Self::Peer(address) => Some(address.as_str()),
+            Self::Folder(_) => None,
+        }
+    }
+}
+
+#[cfg(feature = "utreexo")]
+impl FromStr for ProofsArg {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("peer:") {
+            Some("") => Err("peer: needs the address of a bridge node".to_owned()),
+            Some(address) => Ok(Self::Peer(address.to_owned())),
+            None if text.is_empty() => Err("name a folder, or a peer".to_owned()),
+            None => Ok(Self::Folder(text.into())),
+        }
+    }
+}
+
 /// `snapshot:FILE`, `hints:FILE`, `utreexo:FILE`, `chainstate:DIR`, `datadir:DIR` or `null`.
 #[derive(Clone)]
 pub(crate) enum SinkArg {

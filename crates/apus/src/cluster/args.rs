@@ -1,8 +1,8 @@
 //! `apus cluster`: its options and its help.
 
-use crate::args::{SyncArgs, parse_listen, parse_mib, parse_proxy};
 #[cfg(feature = "utreexo")]
-use crate::utreexo::ProofsArg;
+use crate::args::ProofsArg;
+use crate::args::{SyncArgs, parse_listen, parse_mib, parse_proxy};
 use clap::{ArgGroup, Args, Subcommand};
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -5,11 +5,11 @@
 
 use super::args::ServeArgs;
 use super::{LOOK_INTERVAL, Means, WorkerBlocks, take_part};
+#[cfg(feature = "utreexo")]
+use crate::by_proofs::WorkerProofs;
 use crate::failure::Failure;
 use crate::machine::watch_signals;
 use crate::print;
-#[cfg(feature = "utreexo")]
-use crate::utreexo::WorkerProofs;
 use apus_cluster::{Coordinator, LinkOptions, Worker};
 use apus_jobs::QueueError;
 use std::sync::atomic::{AtomicBool, Ordering};

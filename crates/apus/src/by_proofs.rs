@@ -1,58 +1,17 @@
 //! `--proofs`: blocks that are judged by proofs of what they spend, by the engine utreexo.
 
-use crate::args::{EngineArg, PeerArgs, SinkArg, SyncArgs};
+use crate::args::{EngineArg, PeerArgs, ProofsArg, SinkArg, SyncArgs};
 use crate::failure::Failure;
+use crate::outside::OutsideEngine;
 use crate::peers;
 use crate::report::ForestReport;
-use crate::sync::OutsideEngine;
 use apus_chain::{Network, Params};
 use apus_p2p::addresses::parse_address;
 use apus_p2p::transport::TransportChoice;
 use apus_proofs::{BridgePeers, ByProofs, ProofsError, ProofsInput};
-use clap::Args;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
-
-/// Where proofs come from.
-#[derive(Args)]
-pub(crate) struct ProofsArgs {
-    /// Check blocks by proofs of the coins that they spend, and keep no set
-    ///
-    /// From a folder with files of proofs (docs/formats/proofs.md), which together are about all blocks up to where the
-    /// run ends; or `peer:` and the address of a bridge node of Utreexo that is asked for them, which may be given more
-    /// than once.
-    #[arg(long, value_name = "DIR|peer:HOST[:PORT]", hide_short_help = true)]
-    pub(crate) proofs: Vec<ProofsArg>,
-}
-
-impl ProofsArgs {
-    /// Whether peers are asked for them.
-    pub(crate) fn name_peers(&self) -> bool {
-        self.proofs.iter().any(|arg| address(arg).is_some())
-    }
-}
-
-/// `DIR` or `peer:HOST[:PORT]`.
-#[derive(Clone)]
-pub(crate) enum ProofsArg {
-    Folder(PathBuf),
-    /// An address: which port is meant where none is named depends on the network.
-    Peer(String),
-}
-
-impl FromStr for ProofsArg {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.strip_prefix("peer:") {
-            Some("") => Err("peer: needs the address of a bridge node".to_owned()),
-            Some(address) => Ok(Self::Peer(address.to_owned())),
-            None if text.is_empty() => Err("name a folder, or a peer".to_owned()),
-            None => Ok(Self::Folder(text.into())),
-        }
-    }
-}
 
 /// The engine, if a run is to go by proofs. It needs block files, too, and keeps no set.
 pub(crate) fn by_proofs(args: &SyncArgs) -> Result<Option<ByProofs>, Failure> {
@@ -104,13 +63,13 @@ pub(crate) fn named(
     if let Some(folder) = folder(proofs)? {
         return Ok(ProofsInput::Folder(folder));
     }
-    let named: Vec<&str> = proofs.iter().filter_map(address).collect();
+    let named: Vec<&str> = proofs.iter().filter_map(ProofsArg::address).collect();
     bridges(network, &named, how).map(ProofsInput::Peers)
 }
 
 /// The folder of proofs, if they come from one: then they come from nowhere else.
 fn folder(proofs: &[ProofsArg]) -> Result<Option<PathBuf>, Failure> {
-    let mut folders = proofs.iter().filter(|arg| address(arg).is_none());
+    let mut folders = proofs.iter().filter(|arg| arg.address().is_none());
     match folders.next() {
         Some(ProofsArg::Folder(folder)) if proofs.len() == 1 => Ok(Some(folder.clone())),
         Some(ProofsArg::Folder(folder)) => Err(Failure::usage(format!(
@@ -118,13 +77,6 @@ fn folder(proofs: &[ProofsArg]) -> Result<Option<PathBuf>, Failure> {
             folder.display()
         ))),
         _ => Ok(None),
-    }
-}
-
-const fn address(arg: &ProofsArg) -> Option<&str> {
-    match arg {
-        ProofsArg::Peer(address) => Some(address.as_str()),
-        ProofsArg::Folder(_) => None,
     }
 }
 
