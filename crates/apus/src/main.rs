@@ -20,6 +20,8 @@ mod failure;
 mod files;
 mod hints;
 mod machine;
+#[cfg_attr(not(feature = "utreexo"), path = "making/nothing.rs")]
+mod making;
 mod node;
 mod options;
 mod outside;

@@ -14,3 +14,11 @@ pub(crate) struct OutsideEngine<'a> {
     /// What it says of the Utreexo forest once it has done its work.
     pub(crate) forest: Box<dyn Fn() -> Option<ForestReport> + Sync + 'a>,
 }
+
+/// Where proofs go, and how many blocks a file has.
+#[derive(Clone, Copy)]
+#[cfg_attr(not(feature = "utreexo"), allow(dead_code, reason = "only `apus utreexo` makes one"))]
+pub(crate) struct BridgeJob<'a> {
+    pub(crate) folder: &'a Path,
+    pub(crate) every: u32,
+}

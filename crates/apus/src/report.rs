@@ -7,7 +7,7 @@ mod parts;
 
 pub(crate) use apus_sync::numbers::grouped;
 pub(crate) use failed::{FailedReport, Reached, is_failed_report, leave_failed, write_report};
-pub(crate) use parts::WrittenFile;
+pub(crate) use parts::{ForestReport, ProofsReport, WrittenFile};
 
 use crate::machine::{Machine, Program, cpu_seconds, rss_peak_bytes};
 use crate::print::hex;
@@ -17,8 +17,7 @@ use apus_sync::{
     ChainEnd, DatadirBlocks, Engine, FolderKind, Outcome, Unanchored, Validation, Workers,
     WrittenFolder,
 };
-pub(crate) use parts::ForestReport;
-use parts::{Cluster, ProofsReport};
+use parts::Cluster;
 use serde::Serialize;
 use std::fmt;
 use std::path::Path;
@@ -322,8 +321,8 @@ pub(crate) struct Circumstances {
     pub(crate) peers: Option<PeersReport>,
     pub(crate) workers: Option<Workers>,
     pub(crate) files: Vec<WrittenFile>,
-    /// What an engine that keeps no set says of the Utreexo forest.
-    pub(crate) forest: Option<ForestReport>,
+    pub(crate) utreexo: Option<ForestReport>,
+    pub(crate) proofs: Option<ProofsReport>,
 }
 
 /// A hash kept in internal order, as people see it.
@@ -360,11 +359,8 @@ impl RunReport {
             muhash: set.muhash().as_ref().map(display_hash),
             in_assumeutxo_table: set.in_assumeutxo_table,
             hash_serialized_3: set.hash_serialized_3().as_ref().map(display_hash),
-            utreexo: (written.utreexo.as_ref())
-                .or(written.proofs.as_ref().map(|proofs| &proofs.roots))
-                .map(ForestReport::of)
-                .or(around.forest),
-            proofs: written.proofs.as_ref().map(ProofsReport::of),
+            utreexo: around.utreexo,
+            proofs: around.proofs,
             verified,
             assumed: assumed(validation, chain),
             assume_hinted_valid: hints.unanchored.as_ref().map(AssumedBlocks::of),

@@ -87,11 +87,11 @@ pub(crate) fn lacking_feature(feature: &str) -> Option<String> {
     without(feature, &FEATURES)
 }
 
-/// What to say of an option that is in a feature which this program lacks.
+/// What to say of an option, or a kind of output, that is in a feature which this program lacks.
 pub(crate) fn lacking(option: &str) -> Option<String> {
-    let feature = match option.split('-').next() {
+    let feature = match option.split(['-', ':']).next() {
         Some("coins") => "remote-coins",
-        Some("proofs") => "utreexo",
+        Some("proofs" | "utreexo") => "utreexo",
         Some("web") => "web",
         _ => return None,
     };
@@ -162,6 +162,7 @@ mod tests {
             ("web-stay", cfg!(feature = "web")),
             ("coins-timeout", cfg!(feature = "remote-coins")),
             ("proofs", cfg!(feature = "utreexo")),
+            ("utreexo:roots", cfg!(feature = "utreexo")),
         ] {
             assert_eq!(lacking(option).is_none(), is_in, "{option}");
         }

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::machine::threads;
 use crate::node::start_command;
 use crate::options::{expect_engine_takes, expect_undo_data, leave_witnesses};
-use crate::outside::OutsideEngine;
+use crate::outside::{BridgeJob, OutsideEngine};
 use crate::print;
 use crate::report::RunReport;
 use crate::watched::About;
@@ -242,13 +242,6 @@ pub(crate) struct RunJob<'a> {
     pub(crate) bridge: Option<BridgeJob<'a>>,
     /// Other machines that do segments.
     pub(crate) machines: Option<&'a dyn Machines>,
-}
-
-/// Where proofs go, and how many blocks a file has.
-#[derive(Clone, Copy)]
-pub(crate) struct BridgeJob<'a> {
-    pub(crate) folder: &'a Path,
-    pub(crate) every: u32,
 }
 
 impl<'a> RunJob<'a> {

@@ -8,14 +8,17 @@ use crate::args::{AggregateArg, ConnectArgs};
 use crate::failure::Failure;
 use crate::files::expect_writable;
 use crate::machine::watch_signals;
+use crate::outside::BridgeJob;
 use crate::print;
 use crate::render::{Renderer, Watch};
 use crate::report::{bytes, grouped, write_report};
-use crate::sync::{BridgeJob, JobSource, RunJob, run};
+use crate::sync::{JobSource, RunJob, run};
 use crate::watched::About;
-use apus_proofs::{CachesFound, CachesRequest, Surveyed, replay_caches, survey_proofs};
+use apus_proofs::{
+    CachesFound, CachesRequest, ProofsTotals, Surveyed, proofs_files, replay_caches, survey_proofs,
+};
 use apus_storage::DirStorage;
-use apus_sync::{DatadirBlocks, ProofsTotals, Stop, UseIndex, parent, proofs_files};
+use apus_sync::{DatadirBlocks, Stop, UseIndex, parent};
 use apus_utreexo::{CacheCost, CachePolicy, CacheRule};
 use args::{CachesArgs, ProveArgs};
 use serde::Serialize;

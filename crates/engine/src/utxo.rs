@@ -8,7 +8,6 @@
 pub mod batcher;
 pub mod cache;
 pub mod fetch;
-pub mod forest;
 pub mod store;
 pub mod view;
 

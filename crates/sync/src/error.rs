@@ -1,14 +1,12 @@
 //! [`SyncError`]: everything that can end a run, in the kinds that exit codes tell apart.
 
 mod beyond;
-mod bridge;
 mod invalid;
 mod io_error;
 mod source;
 mod usage;
 
 pub use beyond::{ChainGap, GapStretch, InvalidBlock};
-pub use bridge::BridgeError;
 pub use invalid::InvalidError;
 pub use io_error::IoError;
 pub use source::ClockError;
@@ -87,9 +85,6 @@ pub enum SyncError {
         /// Why there is no other way.
         why: NoWayOn,
     },
-    /// Files of proofs, and the forest that they come of.
-    #[error(transparent)]
-    Bridge(#[from] BridgeError),
     /// Connecting blocks.
     #[error("{error}")]
     Chainstate {
@@ -262,7 +257,6 @@ impl SyncError {
             Self::Network(_) => "network",
             Self::Hints { .. } => "hints",
             Self::Snapshot { .. } => "snapshot",
-            Self::Bridge(_) => "proofs",
             Self::Chainstate { .. } | Self::Coins(_) => "coins",
             Self::Scripts(_) => "scripts",
             Self::Run(error) => error.class(),
@@ -289,7 +283,6 @@ impl SyncError {
             Self::Snapshot { error: SnapshotError::OtherNetwork { .. }, .. } => ErrorKind::Usage,
             Self::Snapshot { error, .. } if error.is_invalid() => ErrorKind::Wrong,
             Self::Snapshot { .. } => ErrorKind::Io,
-            Self::Bridge(error) => error.kind(),
             Self::Run(error) => error.kind(),
             Self::Chainstate { error } => chainstate_kind(error),
             Self::Coins(error) => store_kind(error),

@@ -3,8 +3,11 @@
 //! [`run()`] does one run from start to end; what happens on the way is told as [`Event`]s.
 
 mod best_chain;
-mod bridge;
+#[doc(hidden)]
+pub mod chain_index;
 pub mod chainman;
+#[doc(hidden)]
+pub mod commitment;
 pub mod engines;
 #[doc(hidden)]
 pub mod error;
@@ -19,8 +22,6 @@ mod open_files;
 pub mod pass;
 #[doc(hidden)]
 pub mod progress;
-#[doc(hidden)]
-pub mod proofs;
 #[doc(hidden)]
 pub mod random;
 #[doc(hidden)]
@@ -43,8 +44,8 @@ pub mod workdir;
 
 pub use engines::mergesync::disk_bytes as mergesync_disk_bytes;
 pub use error::{
-    BridgeError, ChainGap, ClockError, ErrorKind, GapStretch, InvalidBlock, InvalidError, IoError,
-    NoWayOn, NotAnchored, RunError, SourceError, SyncError, UsageError,
+    ChainGap, ClockError, ErrorKind, GapStretch, InvalidBlock, InvalidError, IoError, NoWayOn,
+    NotAnchored, RunError, SourceError, SyncError, UsageError,
 };
 pub use folder::{BlocksRead, DatadirBlocks, FolderKind, FolderOutput, WrittenFolder};
 pub use folder::{Drafted, draft_of, expect_draft, expect_not_planted, owner_out_of_reach, parent};
@@ -54,12 +55,10 @@ pub use node_tip::NodeTip;
 pub use open_files::ask_for_open_files;
 pub use progress::{ChainBy, DiskUse, Event, Observer, Phase, Progress, Silent, Worker, Workers};
 pub use progress::{Segment, SegmentState};
-pub use proofs::{ProofsMade, ProofsTotals, proofs_files};
 pub use request::{
-    BridgeOptions, ChainEnd, ChainEngine, ConnectOptions, Engine, HintedTask, HintedValidity,
-    HintsInput, HintsProof, LAST_BLOCKS, MemoryParts, MergeSyncTask, OpenForest, OpenStore,
-    Outcome, Output, OutputKind, Request, RunEnv, ScriptCounts, SetHashes, SetSummary, Source,
-    Stop, Task, Validation, Written,
+    ChainEnd, ChainEngine, ConnectOptions, Engine, HintedTask, HintedValidity, HintsInput,
+    HintsProof, LAST_BLOCKS, MemoryParts, MergeSyncTask, OpenStore, Outcome, Output, OutputKind,
+    Request, RunEnv, ScriptCounts, SetHashes, SetSummary, Source, Stop, Task, Validation, Written,
 };
 pub use run::{
     discard_progress, expect_work_folder, give_up_progress, has_progress, keep_record, run,
@@ -76,7 +75,7 @@ pub use verify::{
 };
 pub use warning::{Unanchored, Warning};
 pub use workdir::names::{
-    COINS, ENDED, FOREST, GONE, HINTS, KEPT, LOCK, POSITIONS, RECORD, is_work_file,
+    COINS, ENDED, GONE, HINTS, INDEX, KEPT, LOCK, POSITIONS, RECORD, is_work_file,
 };
 
 /// The interpreter of scripts that this build has.

@@ -93,13 +93,12 @@ pub fn assumed_by(
     checks.last_assumed().unwrap_or_default()
 }
 
-/// Whether blocks that are valid are wanted whole: handed on to a node, or for proofs, which say what of a coin its
-/// spend's witness tells.
+/// Whether blocks that are valid are wanted whole: handed on to a node, or for an index.
 pub fn needs_blocks(request: &Request<'_>, source: &dyn ChainSource) -> bool {
     let has_blocks = |output: &FolderOutput| matches!(output.kind, FolderKind::Datadir(_));
     source.archive().is_some()
         || request.folders.iter().any(has_blocks)
-        || request.bridge().is_some()
+        || request.index().is_some()
 }
 
 /// Whether witnesses may be left alone: the run says so, and nothing depends on them.

@@ -2,6 +2,8 @@
 //!
 //! Values only: what is done with them is elsewhere.
 
+use crate::chain_index::ChainIndex;
+use crate::commitment::{NewHasher, SetCommitment};
 use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::engines::swiftsync::hints::HintsOptions;
 use crate::error::{InvalidError, SyncError, UsageError};
@@ -14,7 +16,6 @@ use crate::source::peers::Peers;
 use crate::source::{ChainSource, SearchOptions};
 use apus_chain::{BlockHash, HeaderChain, Height, Params, ScriptVerifier};
 use apus_datadir::BlocksFolder;
-use apus_engine::utxo::forest::ForestStore;
 use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_storage::Storage;
 pub use memory::MemoryParts;
@@ -71,8 +72,6 @@ pub enum OutputKind {
     Snapshot,
     /// A BIP-456 hintsfile.
     Hints,
-    /// The roots of the Utreexo forest.
-    Utreexo,
 }
 
 /// Where blocks come from.
@@ -167,8 +166,8 @@ pub struct HintedTask<'a> {
 pub struct MergeSyncTask<'a> {
     /// How blocks are connected.
     pub connect: ConnectOptions<'a>,
-    /// Proofs to make of what each block spends; for blocks of files.
-    pub bridge: Option<BridgeOptions<'a>>,
+    /// An index from outside that follows the blocks; for blocks of files.
+    pub index: Option<&'a dyn ChainIndex>,
 }
 
 /// With what a run works, whatever it does.
@@ -210,7 +209,7 @@ pub struct Request<'a> {
     pub task: Task<'a>,
     /// The block up to which witnesses are left alone, under Core's conditions for scripts that are taken for
     /// valid ([`BlockChecker::leave_witnesses`]); none where all are checked. They are all the same where blocks
-    /// are handed on or proofs are made.
+    /// are handed on or an index follows them.
     ///
     /// [`BlockChecker::leave_witnesses`]: apus_chain::BlockChecker::leave_witnesses
     pub leave_witnesses: Option<BlockHash>,
@@ -220,6 +219,8 @@ pub struct Request<'a> {
     pub follow: bool,
     /// Files to write once the set is proven.
     pub outputs: &'a [Output],
+    /// A commitment to the set, from outside, to make once the set is proven.
+    pub commitment: Option<&'a dyn SetCommitment>,
     /// Folders to write once the set is proven.
     pub folders: &'a [FolderOutput],
     /// Whether the set's MuHash is wanted, which takes up to two microseconds a coin.
@@ -288,40 +289,27 @@ impl<'a> Request<'a> {
         self.connect()?.assume_valid
     }
 
-    /// The proofs to make, if some are.
-    pub fn bridge(&self) -> Option<&BridgeOptions<'a>> {
+    /// The index that follows the blocks, if there is one.
+    pub fn index(&self) -> Option<&'a dyn ChainIndex> {
         match &self.task {
-            Task::MergeSync(task) => task.bridge.as_ref(),
+            Task::MergeSync(task) => task.index,
             _ => None,
         }
     }
 
-    /// Whether the leaves of the Utreexo forest must be told.
-    pub fn wants_leaves(&self) -> bool {
-        self.outputs.iter().any(|output| output.kind == OutputKind::Utreexo)
+    /// Whether a commitment to the set is to be made.
+    pub fn wants_commitment(&self) -> bool {
+        self.commitment.is_some_and(|commitment| commitment.is_wanted())
+    }
+
+    /// What hashes coins for a commitment, if one is given.
+    pub fn hasher(&self) -> Option<NewHasher> {
+        self.commitment.map(|commitment| commitment.hasher())
     }
 }
 
 /// Opens the coins of a run.
 pub type OpenStore<'a> = dyn Fn() -> Result<Arc<dyn CoinsStore>, StoreError> + Sync + 'a;
-
-/// Opens the forest of a run.
-pub type OpenForest<'a> = dyn Fn() -> Result<Arc<dyn ForestStore>, StoreError> + Sync + 'a;
-
-/// How proofs are made.
-#[derive(Clone)]
-pub struct BridgeOptions<'a> {
-    /// The folder of their files.
-    pub storage: Arc<dyn Storage>,
-    /// The same as a path, to ask how much room is there; not asked where there is no such folder.
-    pub folder: PathBuf,
-    /// Files end at heights that are multiples of this.
-    pub every: u32,
-    /// Opens the forest, which stays when the progress goes.
-    pub store: &'a OpenForest<'a>,
-    /// Memory for the forest, in bytes.
-    pub memory_bytes: u64,
-}
 
 /// How blocks are connected.
 #[derive(Clone)]

@@ -3,6 +3,7 @@
 mod hints_of_set;
 
 use crate::best_chain::{CHAINS_LEFT_MAX, chain_anew, headers};
+use crate::commitment::{HashParts, StoredHashes};
 use crate::engines::in_order;
 use crate::engines::in_order::chains::begin_anew;
 use crate::engines::mergesync::{self, MergeOutcome, MergedSet};
@@ -18,7 +19,6 @@ use crate::request::{
     Source, Stop, Task, Validation,
 };
 use crate::sink::SetInfo;
-use crate::sink::forest::StoredLeaves;
 use crate::sink::put::{Put, forget_damaged, write_out};
 use crate::sink::read_back::complete;
 use crate::source::{ChainSource, not_kept};
@@ -138,7 +138,7 @@ fn without(
     machines: Option<&dyn Machines>,
 ) -> Result<Outcome, SyncError> {
     let connect = task.connect.clone().ok_or(SyncError::Usage(UsageError::NothingToConnect))?;
-    let task = Task::MergeSync(MergeSyncTask { connect, bridge: None });
+    let task = Task::MergeSync(MergeSyncTask { connect, index: None });
     let request = Request { task, stop: Stop::At(height), ..request.clone() };
     let dir = headers(&request, None)?;
     merge(&request, dir, machines)
@@ -170,10 +170,11 @@ fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, Sy
     let unseen_witnesses = proven.unseen();
     let Proven { dir, workdir, plan, done, verdict, hints, scripts, .. } = proven;
     let runs = [SwiftSync::COINS, SwiftSync::HINTS].map(|kind| runs_of(&done, kind));
-    let leaves = request.wants_leaves().then(|| StoredLeaves::of(&workdir, &done));
+    let hashes = request.wants_commitment().then(|| StoredHashes::of(&workdir, &done));
+    let hashes = hashes.as_ref().map(|hashes| hashes as &dyn HashParts);
     // What was too young to be made durable: now that costs less than doing it again.
     let mut held: Vec<_> = done.into_iter().filter(|done| !done.stored).collect();
-    let written = write_out(request, &*dir, &workdir, &plan.identity, runs, leaves, &verdict);
+    let written = write_out(request, &*dir, &workdir, &plan.identity, runs, hashes, &verdict);
     let (set, mut put) = written.inspect_err(|error| {
         if !matches!(error, SyncError::Invalid(InvalidError::AssumeUtxo { .. })) {
             // Whether or not this works, the error to tell is the first.
@@ -200,8 +201,7 @@ fn connect_on<'a>(
 ) -> Result<Outcome, SyncError> {
     let mut connected = in_order::run(request, dir, base)?;
     let (mut put, coins) = connected.write_set(request)?;
-    put.written.utreexo =
-        hints_of_set::write(request, connected.set, &put, |each| connected.records(each))?;
+    hints_of_set::write(request, connected.set, &put, |each| connected.records(each))?;
     finish(request, &*connected.dir, connected.set, &mut put)?;
     let in_order::ConnectedSet { dir, set, counts, validation, .. } = connected;
     Ok(outcome(request, dir.chain(), &set, put, (validation, counts, coins)))
@@ -233,8 +233,7 @@ fn merge<'a>(
     let (mut put, coins) =
         written.inspect_err(|error| forget_damaged(request.env.workdir, error))?;
     finish(request, &*merged.dir, merged.set, &mut put)?;
-    let MergedSet { dir, set, counts, judged, unseen: unseen_witnesses, proofs, .. } = merged;
-    put.written.proofs = proofs;
+    let MergedSet { dir, set, counts, judged, unseen: unseen_witnesses, .. } = merged;
     let validation = Validation {
         engine: Engine::MergeSync,
         hints: HintsProof::default(),

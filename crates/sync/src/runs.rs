@@ -15,7 +15,7 @@ mod reader;
 
 pub use cursor::RunCursor;
 pub use form::RecordGroup;
-pub use form::{Answers, CoinsForm, LeavesForm, MadeForm, PlacesForm, RunForm, SpentForm};
+pub use form::{Answers, CoinsForm, HashesForm, MadeForm, PlacesForm, RunForm, SpentForm};
 pub use lanes::{LanePiece, Lot, RunLanes};
 pub use merging::Merging;
 pub use merging::RunWriter;

@@ -138,15 +138,6 @@ pub enum Warning {
         /// What.
         what: String,
     },
-    /// There may be too little room for files of proofs.
-    LittleRoomForProofs {
-        /// Their folder.
-        folder: String,
-        /// Bytes that they may take.
-        needed: u64,
-        /// Bytes free.
-        free: u64,
-    },
     /// Fewer of the last blocks than a node keeps will have undo data.
     FewWithUndo {
         /// The last block of the chain.
@@ -298,12 +289,6 @@ impl Display for Warning {
             Self::WrongAlready { what } => {
                 write!(f, "something is wrong already: {what}. The rest is looked at, too, and all is told at the end")
             }
-            Self::LittleRoomForProofs { folder, needed, free } => write!(
-                f,
-                "{folder} is on a disk with {free} bytes free, and proofs of so many blocks may take \
-                 {needed}: make room, or end the run lower (--stopatheight). What is made stays, and \
-                 a run that the disk stops goes on when there is room"
-            ),
             Self::FewWithUndo { end, hinted } => write!(
                 f,
                 "the chain now ends at block {end}, and hints led to the coins at block {hinted}: a \

@@ -18,6 +18,7 @@ use crate::queue::{
 };
 use apus_chain::{ANY_TIME, HeaderChain, HeightRange, Params};
 use apus_engine::script::{ScriptPool, script_verifier};
+use apus_proofs::roots::leaf_hasher;
 use apus_sync::engines::pass::Work;
 use apus_sync::engines::swiftsync::aggregate::Aggregator;
 use apus_sync::engines::swiftsync::{Fully, JudgeByUndo, SegmentHints, SwiftSync};
@@ -195,7 +196,7 @@ fn work_with(
     let aggregator =
         Aggregator::new(identity.aggregate, &spec.plan.secret, identity.stop_hash, identity.hints);
     let swiftsync = SwiftSync::new(params, dir.chain(), aggregator)
-        .with_leaves(identity.leaves)
+        .with_hashes(identity.numbered.then_some(leaf_hasher))
         .with_muhash(identity.muhash);
     let (source, rules) = ((dir as _, identity.unseen), (params, verifier.as_deref()));
     let supply = Supply::new(rules, source, request.threads, request.interrupt);

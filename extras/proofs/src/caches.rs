@@ -3,15 +3,19 @@
 //! The first walk finds when each leaf is spent; the second needs that, since only then it is known which leaves are
 //! worth remembering.
 
+use crate::bridge_error::BridgeError;
+use crate::proof_files::{failed, open, proofs_files};
 use crate::survey::{FileSurvey, ProofEntry, expect_seam};
 use apus_chain::HeightRange;
 use apus_storage::Storage;
 use apus_sync::progress::{PROGRESS_INTERVAL, stop_if_interrupted};
-use apus_sync::proofs::{failed, open, proofs_files};
-use apus_sync::{BridgeError, Event, Observer, Phase, Progress, SyncError};
+use apus_sync::{Event, Observer, Phase, Progress, SyncError};
 use apus_utreexo::{CacheCost, CacheReplay, CacheRule, CachesError, Lifetimes, ProvedBlock};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
+
+/// Going over proofs with caches of several sizes, as a phase.
+pub const CACHES: Phase = Phase::Extra("caches");
 
 /// What is to be found.
 pub struct CachesRequest<'a> {
@@ -45,7 +49,7 @@ pub fn replay_caches(request: &CachesRequest<'_>) -> Result<CachesFound, SyncErr
     walk.go(Phase::Spends, |block, _| lifetimes.block(block))?;
     let spends = lifetimes.finish();
     let mut replay = CacheReplay::new(&spends, request.rules);
-    walk.go(Phase::Caches, |block, leaf_bytes| replay.block(block, leaf_bytes))?;
+    walk.go(CACHES, |block, leaf_bytes| replay.block(block, leaf_bytes))?;
     let CacheFiles { heights, leaves, .. } = files;
     Ok(CachesFound { heights, leaves, costs: replay.costs().collect() })
 }

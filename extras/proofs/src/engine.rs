@@ -33,10 +33,9 @@ use apus_sync::error::{InvalidBlock, IoError, NoWayOn, SyncError, UsageError};
 use apus_sync::machines::{Elsewhere, Machines, SharedPass};
 use apus_sync::pass::{self, PassJob, Threads, assumed_by, expect_same};
 use apus_sync::request::{
-    ChainEnd, ChainEngine, Engine, HintsProof, Outcome, OutputKind, Request, ScriptCounts,
-    SetSummary, Validation, Written,
+    ChainEnd, ChainEngine, Engine, HintsProof, Outcome, Request, ScriptCounts, SetSummary,
+    Validation, Written,
 };
-use apus_sync::sink::forest::draft_roots;
 use apus_sync::source::ChainSource;
 use apus_sync::workdir::plan::{Plan, RunIdentity};
 use apus_sync::workdir::record::Record;
@@ -210,7 +209,7 @@ impl ByProofs {
             assumed: earlier.as_ref().map_or(now, |plan| plan.identity.assumed.min(now)),
             // Coins are made up of them.
             unseen: 0,
-            leaves: false,
+            numbered: false,
             muhash: false,
         };
         if earlier.as_ref().is_some_and(|plan| plan.identity.hints != identity.hints) {
@@ -300,8 +299,7 @@ fn no_roots(range: HeightRange, what: &str) -> SyncError {
 
 /// Fails where a set of coins is to be written.
 fn expect_no_set(request: &Request<'_>) -> Result<(), SyncError> {
-    let are_roots = request.outputs.iter().all(|output| output.kind == OutputKind::Utreexo);
-    match are_roots && request.folders.is_empty() {
+    match request.outputs.is_empty() && request.folders.is_empty() {
         true => Ok(()),
         false => Err(ProofsError::NoSetKept.into()),
     }
@@ -350,12 +348,11 @@ fn conclude(
     Ok(pass.conclude(&whole, stop)?)
 }
 
-/// Writes the roots wherever they are wanted.
+/// Writes the roots where they are wanted.
 fn write_roots(request: &Request<'_>, verdict: &Verdict) -> Result<(), SyncError> {
-    let roots = Some(verdict.roots.clone());
-    let mut drafts = Vec::new();
-    for output in request.outputs {
-        drafts.push(draft_roots(&*output.storage, &output.name, &roots)?);
-    }
-    drafts.into_iter().try_for_each(|(draft, file)| draft.publish(file))
+    let Some(commitment) = request.commitment.filter(|it| it.is_wanted()) else { return Ok(()) };
+    let mut roots = Vec::new();
+    verdict.roots.write(&mut roots);
+    commitment.take_made(&roots)?;
+    commitment.publish()
 }

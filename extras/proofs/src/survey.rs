@@ -2,11 +2,12 @@
 //!
 //! Nothing is proved here. Whether a proof holds with the roots before its block, the engine finds when it judges the block.
 
+use crate::bridge_error::BridgeError;
+use crate::proof_files::{ProofsTotals, StoredFile, failed, open};
 use apus_chain::{BlockHash, Height, HeightRange, Network, Reader};
 use apus_storage::Storage;
+use apus_sync::SyncError;
 use apus_sync::error::StorageResult;
-use apus_sync::proofs::{ProofsTotals, StoredFile, failed, open};
-use apus_sync::{BridgeError, SyncError};
 use apus_utreexo::{Proof, RangeFile, Roots};
 
 /// Files of proofs that follow one another.

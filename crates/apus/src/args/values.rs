@@ -124,7 +124,10 @@ impl FromStr for SinkArg {
         match text.split_once(':') {
             Some(("snapshot", path)) if !path.is_empty() => Ok(Self::Snapshot(path.into())),
             Some(("hints", path)) if !path.is_empty() => Ok(Self::Hints(path.into())),
-            Some(("utreexo", path)) if !path.is_empty() => Ok(Self::Utreexo(path.into())),
+            Some(("utreexo", path)) if !path.is_empty() => match crate::spelling::lacking(text) {
+                Some(why) => Err(why),
+                None => Ok(Self::Utreexo(path.into())),
+            },
             Some(("chainstate", path)) if !path.is_empty() => Ok(Self::Chainstate(path.into())),
             Some(("datadir", path)) if !path.is_empty() => Ok(Self::Datadir(path.into())),
             None if text == "null" => Ok(Self::Null),

@@ -9,6 +9,7 @@ use crate::files::{
     MadeFolders, expect_apart, expect_hints, expect_new_folder, expect_outside, expect_writable,
 };
 use crate::machine::{clock, threads, watch_signals};
+use crate::making::{Making, roots_files};
 use crate::node::expect_first_blocks;
 use crate::options::{expect_interpreter, verifier};
 use crate::peers;
@@ -26,18 +27,18 @@ use crate::watched::lock;
 use crate::workdir::{WorkFolder, default_path};
 use apus_chain::{BlockHash, Params};
 use apus_datadir::{BlockFiles, chain_folder};
-use apus_engine::utxo::forest::{DiskForest, ForestStore};
 use apus_engine::utxo::store::{DiskOptions, DiskStore};
 use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_storage::DirStorage;
+use apus_sync::chain_index::ChainIndex;
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::engines::swiftsync::hints::{BitOrder, HintsOptions};
 use apus_sync::peers::KeptFolder;
 use apus_sync::{
-    BridgeOptions, COINS, ConnectOptions, DatadirBlocks, Engine, Event, FOREST, FolderKind,
-    FolderOutput, HINTS, HintedTask, HintedValidity, HintsInput, KEPT, MemoryParts, MergeSyncTask,
-    Observer, Output, OutputKind, POSITIONS, Request, RunEnv, Source, Stop, SyncError, Task,
-    UsageError, Warning, draft_of, parent,
+    COINS, ConnectOptions, DatadirBlocks, Engine, Event, FolderKind, FolderOutput, HINTS,
+    HintedTask, HintedValidity, HintsInput, INDEX, KEPT, MemoryParts, MergeSyncTask, Observer,
+    Output, OutputKind, POSITIONS, Request, RunEnv, Source, Stop, SyncError, Task, UsageError,
+    Warning, draft_of, parent,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -106,6 +107,7 @@ fn run_watched(
     let coins = job.coins.map(|beyond| beyond.place.as_str());
     folder.begin(coins)?;
     let outputs: Vec<Output> = paths.into_iter().map(open_output).collect();
+    let roots_files = roots_files(job.outputs);
     let peers = match &job.source {
         JobSource::Peers(args) => {
             let keep = kept_folder(job, work_path);
@@ -142,21 +144,11 @@ fn run_watched(
         hints_folder: work_path.join(HINTS),
         positions: work_path.join(POSITIONS),
     });
-    let (forest_path, budget) = (work_path.join(FOREST), job.run.dbcache << 20);
-    let open_forest = || -> Result<Arc<dyn ForestStore>, StoreError> {
-        let options = DiskOptions { cache_bytes: memory.store_bytes, ..DiskOptions::default() };
-        Ok(Arc::new(DiskForest::open(&forest_path, job.chain, options)?))
-    };
-    let bridge = job.bridge.map(|proofs| BridgeOptions {
-        storage: Arc::new(DirStorage::new(proofs.folder)),
-        folder: proofs.folder.to_owned(),
-        every: proofs.every,
-        store: &open_forest,
-        // Half as much again is taken by changed pages, and by those of a block at hand.
-        memory_bytes: budget / 3,
-    });
+    let (forest_path, budget) = (work_path.join(INDEX), job.run.dbcache << 20);
+    let forest = (forest_path.clone(), memory.store_bytes);
+    let making = Making::new(job.chain, &roots_files, job.bridge, forest, budget);
     // Beside the forest a run has the other half.
-    let memory_bytes = if bridge.is_some() { budget / 2 } else { budget };
+    let memory_bytes = if making.index().is_some() { budget / 2 } else { budget };
     let request = Request {
         source: match (&job.source, &peers) {
             (_, Some(peers)) => Source::Peers(peers),
@@ -165,11 +157,12 @@ fn run_watched(
             }
             (JobSource::Peers(_), None) => return Err(Failure::usage("no peers")),
         },
-        task: task(job, connect, bridge)?,
+        task: task(job, connect, making.index())?,
         leave_witnesses: assume_valid.filter(|_| leave_witnesses),
         stop: job.stop,
         follow: matches!(&job.source, JobSource::Peers(args) if args.follow),
         outputs: &outputs,
+        commitment: making.commitment(),
         folders: &folders,
         muhash: job.muhash,
         env: RunEnv {
@@ -204,6 +197,8 @@ fn run_watched(
             return Err(failure);
         }
     };
+    let (forest, proofs) = making.told();
+    let forest_by_proofs = job.outside.and_then(|outside| (outside.forest)());
     let report = RunReport::new(
         &outcome,
         Circumstances {
@@ -218,7 +213,8 @@ fn run_watched(
             lasting: record.lasting.clone(),
             workers: record.workers.clone(),
             files: WrittenFile::all(job.outputs),
-            forest: job.outside.and_then(|outside| (outside.forest)()),
+            utreexo: forest.or(forest_by_proofs),
+            proofs,
             peers: peers.as_ref().map(|peers| peers::report(&peers.status())),
         },
     );
@@ -272,7 +268,7 @@ fn expect_scripts(job: &RunJob<'_>, assume_valid: Option<BlockHash>) -> Result<(
 fn task<'a>(
     job: &RunJob<'a>,
     connect: Option<ConnectOptions<'a>>,
-    bridge: Option<BridgeOptions<'a>>,
+    index: Option<&'a dyn ChainIndex>,
 ) -> Result<Task<'a>, Failure> {
     if let Some(hints) = job.hints {
         return Ok(Task::Hinted(HintedTask {
@@ -290,7 +286,7 @@ fn task<'a>(
     Ok(match job.engine {
         None => Task::Unhinted(connect),
         Some(Engine::Utxo) => Task::InOrder(connect),
-        Some(Engine::MergeSync) => Task::MergeSync(MergeSyncTask { connect, bridge }),
+        Some(Engine::MergeSync) => Task::MergeSync(MergeSyncTask { connect, index }),
         Some(Engine::Outside(_)) => {
             let outside = job.outside.ok_or(SyncError::Usage(UsageError::NothingToConnect))?;
             Task::By(outside.engine)
@@ -370,7 +366,7 @@ fn expect_sensible(
         expect_outside(&folder.path, &paths)?;
         expect_new_folder(folder, resuming)?;
     }
-    for (_, path) in outputs {
+    for path in outputs.iter().map(|(_, path)| path.as_path()).chain(roots_paths(job.outputs)) {
         expect_writable(path, |_| resuming)?;
     }
     let may_be_there = |path: &Path| is_failed_report(path) || resuming && is_report(path);
@@ -384,10 +380,17 @@ pub(super) fn output_paths(sinks: &[SinkArg]) -> Vec<(OutputKind, PathBuf)> {
         .filter_map(|sink| match sink {
             SinkArg::Snapshot(path) => Some((OutputKind::Snapshot, path.clone())),
             SinkArg::Hints(path) => Some((OutputKind::Hints, path.clone())),
-            SinkArg::Utreexo(path) => Some((OutputKind::Utreexo, path.clone())),
-            SinkArg::Chainstate(_) | SinkArg::Datadir(_) | SinkArg::Null => None,
+            _ => None,
         })
         .collect()
+}
+
+/// The files of the roots of the Utreexo forest.
+fn roots_paths(sinks: &[SinkArg]) -> impl Iterator<Item = &Path> {
+    sinks.iter().filter_map(|sink| match sink {
+        SinkArg::Utreexo(path) => Some(path.as_path()),
+        _ => None,
+    })
 }
 
 pub(super) fn folder_outputs(job: &RunJob<'_>) -> Vec<FolderOutput> {

@@ -1,7 +1,6 @@
 //! [`IoError`]: this machine, or this program, is at fault: what was written cannot be read, a disk is full.
 
 use apus_chain::{BlockHash, CoinError, Height, Txid, UtxoSetHash};
-use apus_utreexo::FragmentError;
 use std::io;
 
 /// See the module.
@@ -75,15 +74,6 @@ pub enum IoError {
         wanted: usize,
         /// What the system says.
         error: io::Error,
-    },
-    /// The leaves that segments left make no forest.
-    #[error(
-        "what the work folder says of the Utreexo forest makes none: {error}. Remove the run's work \
-         folder (--workdir), and start the same run again"
-    )]
-    Forest {
-        /// In which way.
-        error: FragmentError,
     },
     /// A group of coins cannot be read back.
     #[error("the coins of transaction {txid} cannot be read back: {error}")]

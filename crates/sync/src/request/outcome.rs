@@ -5,10 +5,8 @@ use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::engines::swiftsync::hints::HintsInfo;
 use crate::engines::swiftsync::{CoinTotals, Counts};
 use crate::folder::WrittenFolder;
-use crate::proofs::ProofsMade;
 use crate::warning::Unanchored;
 use apus_chain::{HeaderChain, Height, KnownBlock, Params};
-use apus_utreexo::Roots;
 
 /// A finished run.
 #[derive(Debug, Clone)]
@@ -132,8 +130,4 @@ pub struct SetHashes {
 pub struct Written {
     /// Folders for Bitcoin Core.
     pub folders: Vec<WrittenFolder>,
-    /// The roots of the Utreexo forest, where they were asked for.
-    pub utreexo: Option<Roots>,
-    /// The proofs that were made, where they were asked for.
-    pub proofs: Option<ProofsMade>,
 }

@@ -1,16 +1,17 @@
 //! Runs that connect blocks: where they work, what they start from, and what comes of them.
 
-use crate::world::{Files, HINTS, NOW, ROOTS, SET, Truth, files};
+use crate::world::{Files, HINTS, NOW, PLACED, PlacedFile, SET, Truth, files};
 use apus_chain::{BlockHash, KnownBlock, Network, OutPoint, Params};
-use apus_engine::utxo::forest::ForestStore;
 use apus_engine::utxo::store::{EachCoin, MemoryStore};
 use apus_engine::utxo::{CoinBytes, CoinsStore, Flush, StoreError};
 use apus_storage::Storage;
+use apus_sync::chain_index::ChainIndex;
+use apus_sync::commitment::SetCommitment;
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::{
-    BridgeOptions, ChainEngine, ConnectOptions, DatadirBlocks, Engine, FolderKind, FolderOutput,
-    HintedTask, HintedValidity, HintsInput, Machines, MergeSyncTask, Observer, Outcome, Output,
-    OutputKind, Request, RunEnv, Silent, Source, Stop, SyncError, Task, UseIndex,
+    ChainEngine, ConnectOptions, DatadirBlocks, Engine, FolderKind, FolderOutput, HintedTask,
+    HintedValidity, HintsInput, Machines, MergeSyncTask, Observer, Outcome, Output, OutputKind,
+    Request, RunEnv, Silent, Source, Stop, SyncError, Task, UseIndex,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
@@ -87,7 +88,6 @@ impl World {
             blocksdir: self.blocksdir(),
             hints: None,
             engine: Engine::Utxo,
-            outside: None,
             assume_valid: self.chain.last().map(hash_of),
             leave_witnesses: false,
             hinted_validity: HintedValidity::Anchored,
@@ -98,8 +98,10 @@ impl World {
             memory_bytes: 16 << 20,
             checkpoint_interval: Duration::ZERO,
             folders: Vec::new(),
-            with_roots: true,
-            bridge: None,
+            with_placed: true,
+            commitment: None,
+            index: None,
+            outside: None,
             segment_bytes: 5_000,
             machines: None,
         }
@@ -130,8 +132,6 @@ pub(crate) struct Job {
     pub(crate) blocksdir: PathBuf,
     pub(crate) hints: Option<HintsInput>,
     pub(crate) engine: Engine,
-    /// Makes the engine, where it is one from outside, which takes scripts up to a block for valid.
-    pub(crate) outside: Option<Arc<NewEngine>>,
     pub(crate) assume_valid: Option<BlockHash>,
     pub(crate) leave_witnesses: bool,
     pub(crate) hinted_validity: HintedValidity,
@@ -142,25 +142,23 @@ pub(crate) struct Job {
     pub(crate) memory_bytes: u64,
     pub(crate) checkpoint_interval: Duration,
     pub(crate) folders: Vec<FolderOutput>,
-    /// Whether the roots of the Utreexo forest are among the outputs.
-    pub(crate) with_roots: bool,
-    pub(crate) bridge: Option<BridgeJob>,
+    /// Whether the list of hashes is among the outputs.
+    pub(crate) with_placed: bool,
+    /// Makes another commitment in its place.
+    pub(crate) commitment: Option<Arc<NewCommitment>>,
+    pub(crate) index: Option<Arc<dyn ChainIndex + Send + Sync>>,
+    /// Makes the engine, where it is one from outside, which takes scripts up to a block for valid.
+    pub(crate) outside: Option<Arc<NewEngine>>,
     pub(crate) segment_bytes: u64,
     /// Other machines, if they share the run.
     pub(crate) machines: Option<Arc<dyn Machines + Send + Sync>>,
 }
 
+/// Makes a commitment that goes to a folder.
+pub(crate) type NewCommitment = dyn Fn(&Arc<dyn Storage>) -> Box<dyn SetCommitment> + Send + Sync;
+
 /// Makes an engine.
 pub(crate) type NewEngine = dyn Fn(Option<BlockHash>) -> Box<dyn ChainEngine> + Send + Sync;
-
-/// The proofs that a run is asked for, and the forest that they come of.
-#[derive(Clone)]
-pub(crate) struct BridgeJob {
-    pub(crate) storage: Arc<dyn Storage>,
-    pub(crate) forest: Arc<dyn ForestStore>,
-    pub(crate) every: u32,
-    pub(crate) memory_bytes: u64,
-}
 
 /// Where a run works and what it leaves.
 pub(crate) struct Place {
@@ -248,22 +246,10 @@ impl Job {
     ) -> Result<Outcome, SyncError> {
         let output =
             |kind, name: &str| Output { kind, storage: Arc::clone(out), name: name.to_owned() };
-        let outputs = [
-            output(OutputKind::Snapshot, SET),
-            output(OutputKind::Hints, HINTS),
-            output(OutputKind::Utreexo, ROOTS),
-        ];
-        let open_forest = || {
-            let job = self.bridge.as_ref().unwrap();
-            Ok(Arc::clone(&job.forest))
-        };
-        let bridge = self.bridge.as_ref().map(|job| BridgeOptions {
-            storage: Arc::clone(&job.storage),
-            folder: PathBuf::new(),
-            every: job.every,
-            store: &open_forest,
-            memory_bytes: job.memory_bytes,
-        });
+        let outputs = [output(OutputKind::Snapshot, SET), output(OutputKind::Hints, HINTS)];
+        let placed = PlacedFile::new(&**out, PLACED).if_wanted(self.with_placed);
+        let other = self.commitment.as_ref().map(|new| new(out));
+        let commitment = other.as_deref().unwrap_or(&placed);
         let connect = ConnectOptions {
             assume_valid: self.assume_valid,
             prevout_threads: self.prevout_threads,
@@ -281,17 +267,14 @@ impl Job {
             },
             task: match &outside {
                 Some(engine) => Task::By(&**engine),
-                None => self.task(connect, bridge),
+                None => self.task(connect),
             },
             leave_witnesses: self.assume_valid.filter(|_| self.leave_witnesses),
             stop: self.stop,
             follow: false,
-            // Without a set there are roots alone.
-            outputs: match (&self.outside, self.with_roots) {
-                (Some(_), _) => &outputs[2..],
-                (_, true) => &outputs,
-                (_, false) => &outputs[..2],
-            },
+            commitment: Some(commitment),
+            // Without a set there is a commitment alone.
+            outputs: if outside.is_some() { &[] } else { &outputs },
             folders: &self.folders,
             muhash: true,
             env: RunEnv {
@@ -316,14 +299,17 @@ impl Job {
     }
 
     /// By what the blocks are done.
-    fn task<'a>(&self, connect: ConnectOptions<'a>, bridge: Option<BridgeOptions<'a>>) -> Task<'a> {
+    fn task<'a>(&'a self, connect: ConnectOptions<'a>) -> Task<'a> {
         if let Some(hints) = self.hints.clone() {
             let (aggregate, validity) = (AggregateKind::Sha256, self.hinted_validity);
             return Task::Hinted(HintedTask { hints, aggregate, validity, connect: Some(connect) });
         }
         match self.engine {
             Engine::Utxo => Task::InOrder(connect),
-            Engine::MergeSync => Task::MergeSync(MergeSyncTask { connect, bridge }),
+            Engine::MergeSync => {
+                let index = self.index.as_ref().map(|index| &**index as &dyn ChainIndex);
+                Task::MergeSync(MergeSyncTask { connect, index })
+            }
             Engine::Outside(name) => unreachable!("nothing makes {name}"),
         }
     }

@@ -213,7 +213,7 @@ pub(super) mod tests {
             aggregate: AggregateKind::Sha256,
             assumed: 0,
             unseen: 7,
-            leaves: false,
+            numbered: false,
             muhash: false,
         };
         let segments = vec![HeightRange::new(1, 5), HeightRange::new(5, 9)];

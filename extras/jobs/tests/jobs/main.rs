@@ -12,5 +12,9 @@ mod harness;
 #[path = "../../../../crates/sync/tests/engines/bad_blocks.rs"]
 mod bad_blocks;
 
+#[path = "../../../proofs/tests/engines/roots.rs"]
+#[allow(dead_code, reason = "the tests of proofs use all of it")]
+mod roots;
+
 mod memory_queue;
 mod shared;

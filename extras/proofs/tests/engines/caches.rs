@@ -1,29 +1,29 @@
 //! What caches save, by files of proofs: those that a run makes, and some that no program should believe.
 
-use crate::harness::{BridgeJob, Job, Place, World};
+use crate::harness::{Job, Place, World};
+use crate::proofs::index_of;
 use apus_chain::{BlockHash, Network};
-use apus_engine::utxo::forest::{ForestStore, MemoryForest};
-use apus_proofs::{CachesFound, CachesRequest, replay_caches, survey_proofs};
-use apus_storage::Storage;
-use apus_sync::{
-    BridgeError, Engine, ErrorKind, Event, Observer, Phase, ProofsTotals, Silent, SyncError,
-    proofs_files,
+use apus_proofs::forest_store::MemoryForest;
+use apus_proofs::{
+    BridgeError, CACHES, CachesFound, CachesRequest, ProofsTotals, proofs_files, replay_caches,
+    survey_proofs,
 };
+use apus_sync::{Engine, ErrorKind, Event, Observer, Phase, Silent, SyncError};
 use apus_testkit::storage::CrashStorage;
 use apus_utreexo::{
     CachePolicy, CacheRule, CachesError, NodeHash, Proof, RangeHead, RangeWriter, Roots,
 };
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 /// The proofs of a chain, in files of 30 blocks.
 fn proofs_of(world: &World) -> CrashStorage {
     let out = CrashStorage::new();
-    let forest: Arc<dyn ForestStore> = Arc::new(MemoryForest::default());
-    let storage: Arc<dyn Storage> = Arc::new(out.clone());
-    let bridge = BridgeJob { storage, forest, every: 30, memory_bytes: 1 << 24 };
-    let job = Job { engine: Engine::MergeSync, bridge: Some(bridge), ..world.job() };
+    let forest = Arc::new(MemoryForest::default());
+    let index = index_of(Arc::new(out.clone()), forest, 30, 1 << 24);
+    let job = Job { engine: Engine::MergeSync, index: Some(index as _), ..world.job() };
     job.run(&Place::new()).unwrap();
     out
 }
@@ -40,7 +40,7 @@ fn replay(storage: &CrashStorage, observer: &dyn Observer) -> Result<CachesFound
 
 fn refused(files: BTreeMap<String, Vec<u8>>) -> BridgeError {
     match replay(&CrashStorage::holding(files), &Silent).unwrap_err() {
-        SyncError::Bridge(error) => error,
+        SyncError::Run(error) => *(error as Box<dyn Error>).downcast().unwrap(),
         error => panic!("{error}"),
     }
 }
@@ -65,7 +65,7 @@ fn caches_save_of_what_files_have() {
     let surveyed = survey_proofs(&out, &names).unwrap();
     let phases = Phases::default();
     let found = replay(&out, &phases).unwrap();
-    assert_eq!(*phases.0.lock().unwrap(), [Phase::Spends, Phase::Caches]);
+    assert_eq!(*phases.0.lock().unwrap(), [Phase::Spends, CACHES]);
     assert_eq!((found.heights, found.leaves), (surveyed.heights, surveyed.after.leaves()));
     assert_eq!(found.costs.iter().map(|(rule, _)| *rule).collect::<Vec<_>>(), rules());
     let ProofsTotals { targets, hashes, proof_bytes, leaf_bytes, blocks, .. } = surveyed.totals;

@@ -21,6 +21,10 @@ mod bridge;
 mod crash_and_fault;
 
 mod caches;
+mod leaf_change;
+mod overwritten;
 mod proofs;
+mod roots;
+mod sets;
 mod utreexo;
 mod ways;

@@ -2,15 +2,16 @@
 //! however often it is killed.
 
 use crate::bad_blocks::bad_blocks;
-use crate::harness::{BridgeJob, Job, Place, World, hash_of, random_chain, store_error};
+use crate::harness::{Job, Place, World, hash_of, random_chain, store_error};
+use crate::roots::{truth, with_roots};
 use crate::world::files;
 use apus_chain::{BlockHash, Height, HeightRange, Network, OutPoint, Reader, Txid};
 use apus_engine::utxo::StoreError;
-use apus_engine::utxo::forest::{ForestState, ForestStore, ForestWrite, MemoryForest};
-use apus_proofs::survey_proofs;
-use apus_sync::{
-    BridgeError, Engine, ErrorKind, Event, Observer, Phase, Stop, SyncError, proofs_files,
-};
+use apus_proofs::bridge::{BridgeOptions, ProofIndex};
+use apus_proofs::forest_store::{ForestState, ForestStore, ForestWrite, MemoryForest};
+use apus_proofs::{BridgeError, ProofsMade, proofs_files, survey_proofs};
+use apus_storage::Storage;
+use apus_sync::{Engine, ErrorKind, Event, Observer, Phase, Stop, SyncError};
 use apus_testkit::effort::rounds;
 use apus_testkit::oracle::{BlockProof, proofs};
 use apus_testkit::rng::Rng;
@@ -22,7 +23,9 @@ use apus_utreexo::{
 use bitcoin::Block;
 use bitcoin::hashes::Hash;
 use std::collections::{BTreeMap, HashSet};
+use std::error::Error;
 use std::io::{self, Cursor};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -32,6 +35,20 @@ struct Bridge {
     job: Job,
     out: CrashStorage,
     forest: Arc<MemoryForest>,
+    index: Arc<ProofIndex>,
+    every: u32,
+}
+
+/// Proofs for a folder, of a forest.
+pub(crate) fn index_of(
+    storage: Arc<dyn Storage>,
+    forest: Arc<dyn ForestStore>,
+    every: u32,
+    memory_bytes: u64,
+) -> Arc<ProofIndex> {
+    let store = Box::new(move || Ok(Arc::clone(&forest)));
+    let folder = PathBuf::new();
+    Arc::new(ProofIndex::new(BridgeOptions { storage, folder, every, store, memory_bytes }))
 }
 
 const ALL: u64 = 1 << 24;
@@ -42,16 +59,23 @@ impl Bridge {
     }
 
     fn on(world: &World, every: u32, out: CrashStorage, forest: Arc<MemoryForest>) -> Self {
-        let store: Arc<dyn ForestStore> = Arc::<MemoryForest>::clone(&forest);
-        let storage = Arc::new(out.clone());
-        let bridge = BridgeJob { storage, forest: store, every, memory_bytes: ALL };
-        let engine = Engine::MergeSync;
-        Self { job: Job { engine, bridge: Some(bridge), ..world.job() }, out, forest }
+        let index =
+            index_of(Arc::new(out.clone()), Arc::<MemoryForest>::clone(&forest), every, ALL);
+        let job = Job { engine: Engine::MergeSync, ..world.job() };
+        Self { job, out, forest, index: Arc::clone(&index), every }.by(index)
     }
 
-    fn with_memory(mut self, memory_bytes: u64) -> Self {
-        self.job.bridge.as_mut().unwrap().memory_bytes = memory_bytes;
+    /// The same with other proofs.
+    fn by(mut self, index: Arc<ProofIndex>) -> Self {
+        self.job.index = Some(Arc::<ProofIndex>::clone(&index) as _);
+        self.index = index;
         self
+    }
+
+    fn with_memory(self, memory_bytes: u64) -> Self {
+        let forest = Arc::<MemoryForest>::clone(&self.forest);
+        let index = index_of(Arc::new(self.out.clone()), forest, self.every, memory_bytes);
+        self.by(index)
     }
 
     fn up_to(mut self, height: Height) -> Self {
@@ -59,18 +83,14 @@ impl Bridge {
         self
     }
 
-    fn run(&self) -> apus_sync::ProofsMade {
-        self.job
-            .run(&Place::new())
-            .unwrap_or_else(|error| panic!("{error}"))
-            .written
-            .proofs
-            .unwrap()
+    fn run(&self) -> ProofsMade {
+        self.job.run(&Place::new()).unwrap_or_else(|error| panic!("{error}"));
+        self.index.made().unwrap()
     }
 
     fn refused(&self) -> BridgeError {
         match self.job.run(&Place::new()).unwrap_err() {
-            SyncError::Bridge(error) => error,
+            SyncError::Run(error) => *(error as Box<dyn Error>).downcast().unwrap(),
             error => panic!("{error}"),
         }
     }
@@ -238,9 +258,9 @@ fn after_a_crash_at_any_sync_point_the_same_files_come_out() {
 fn after_any_operation_that_fails_the_same_files_come_out() {
     let (world, mut rng) = (World::small(911), Rng::new(911));
     let run = |out: &Arc<FaultStorage>, forest: &Arc<MemoryForest>, place: &Place| {
-        let mut bridge = Bridge::on(&world, 9, CrashStorage::new(), Arc::clone(forest));
-        bridge.job.bridge.as_mut().unwrap().storage = Arc::<FaultStorage>::clone(out);
-        bridge.job.run(place)
+        let bridge = Bridge::on(&world, 9, CrashStorage::new(), Arc::clone(forest));
+        let forest = Arc::<MemoryForest>::clone(forest);
+        bridge.by(index_of(Arc::<FaultStorage>::clone(out), forest, 9, ALL)).job.run(place)
     };
     let disk = CrashStorage::new();
     let out = Arc::new(FaultStorage::new(disk.clone()));
@@ -295,9 +315,10 @@ fn files_above_the_forest_are_made_again() {
     let models = proofs(&world.chain);
     for (every, writes, at, again) in [(1, 40, 40, 1), (9, 0, 0, 9), (9, 0, 0, 7), (10, 2, 20, 7)] {
         let (forest, place) = (Arc::<MemoryForest>::default(), Place::new());
-        let mut bridge = Bridge::on(&world, every, CrashStorage::new(), Arc::clone(&forest));
-        let failing = Failing(Arc::clone(&forest), AtomicU32::new(writes));
-        bridge.job.bridge.as_mut().unwrap().forest = Arc::new(failing);
+        let bridge = Bridge::on(&world, every, CrashStorage::new(), Arc::clone(&forest));
+        let failing = Arc::new(Failing(Arc::clone(&forest), AtomicU32::new(writes)));
+        let index = index_of(Arc::new(bridge.out.clone()), failing, every, ALL);
+        let bridge = bridge.by(index);
         assert_eq!(bridge.job.run(&place).unwrap_err().kind(), ErrorKind::Io);
         let state = forest.state().unwrap().unwrap_or_default();
         assert_eq!(state.block.height, at);
@@ -468,48 +489,55 @@ fn a_forest_of_no_use_is_refused() {
     assert!(matches!(other.refused(), BridgeError::Beyond { at: 110, .. }));
 }
 
-/// Segments without the numbers of leaves are no beginning of a run that wants them. With them they are one of any run.
+/// Segments without numbers are no beginning of a run that wants them. With them they are one of any run.
 #[test]
-fn a_work_folder_is_with_leaves_or_without() {
+fn a_work_folder_is_with_numbers_or_without() {
     let world = World::small(918);
     let bridge = Bridge::new(&world, 10);
-    let with_roots = Job { bridge: None, ..bridge.job.clone() };
-    let without = Job { with_roots: false, ..with_roots.clone() };
-    for second in [&with_roots, &bridge.job] {
+    let without = Job { index: None, with_placed: false, ..bridge.job.clone() };
+    let proofs_alone = Job { with_placed: false, ..bridge.job.clone() };
+    for second in [with_roots(without.clone()), proofs_alone.clone()] {
         let place = Place::new();
         without.run(&place).unwrap();
         let error = second.run(&place).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
-        assert!(error.to_string().contains("leaves"), "{error}");
+        assert!(error.to_string().contains("hashes of coins"), "{error}");
     }
-    for (first, second) in [
-        (&with_roots, &without),
-        (&with_roots, &bridge.job),
-        (&bridge.job, &without),
-        (&bridge.job, &with_roots),
-    ] {
+    let roots =
+        |job: &Job, place: &Place| drop(with_roots(job.clone()).expect(&truth(&world), place));
+    let place = Place::new();
+    roots(&without, &place);
+    without.run(&place).unwrap();
+    for first_is_proofs in [true, false] {
         let place = Place::new();
-        first.run(&place).unwrap();
-        let outcome = second.run(&place).unwrap();
-        assert_eq!(outcome.written.utreexo.is_some(), second.with_roots);
-        world.truth.check(&outcome, &place.out);
+        let bridge = Bridge::new(&world, 10);
+        let job = Job { with_placed: false, ..bridge.job.clone() };
+        match first_is_proofs {
+            true => drop(job.run(&place).unwrap()),
+            false => roots(&without, &place),
+        }
+        match first_is_proofs {
+            true => roots(&without, &place),
+            false => drop(job.run(&place).unwrap()),
+        }
+        expect_all(&world.chain, world.truth.stop, &bridge.out, &proofs(&world.chain));
+        without.run(&place).unwrap();
     }
-    expect_all(&world.chain, world.truth.stop, &bridge.out, &proofs(&world.chain));
 }
 
-/// What a join left for proofs has no leaves for roots: it is joined anew.
+/// What a join left for proofs has no hashes for roots: it is joined anew.
 #[test]
-fn a_join_without_leaves_is_done_again_for_roots() {
+fn a_join_without_hashes_is_done_again_for_roots() {
     let world = World::small(919);
     let bridge = Bridge::new(&world, 10);
     let job = Job { checkpoint_interval: Duration::ZERO, ..bridge.job.clone() };
     let place = Place::new();
-    Job { with_roots: false, ..job.clone() }.run(&place).unwrap();
-    let leaves =
+    Job { with_placed: false, ..job.clone() }.run(&place).unwrap();
+    let hashes =
         |place: &Place| place.work.live_files().keys().any(|name| name.starts_with("spill-leaves"));
-    assert!(place.work.live_files().contains_key("joined") && !leaves(&place));
-    job.expect(&world.truth, &place);
-    assert!(leaves(&place));
+    assert!(place.work.live_files().contains_key("joined") && !hashes(&place));
+    with_roots(job).expect(&truth(&world), &place);
+    assert!(hashes(&place));
 }
 
 /// Files that do not fit together are told.
@@ -524,7 +552,7 @@ fn a_survey_tells_of_files_that_do_not_fit() {
         survey_proofs(&CrashStorage::holding(files), &names)
     };
     let kind = |files: BTreeMap<String, Vec<u8>>| match survey(files).unwrap_err() {
-        SyncError::Bridge(error) => error,
+        SyncError::Run(error) => *(error as Box<dyn Error>).downcast().unwrap(),
         error => panic!("{error}"),
     };
     assert!(matches!(kind(BTreeMap::new()), BridgeError::None { .. }));

@@ -1,12 +1,13 @@
 //! Validation by files of proofs: ranges in any order, what is kept of them, and files that are of no use.
 
 use crate::harness::{Job, Place, World, hash_of, random_chain};
-use crate::world::{Events, ROOTS, roots};
-use apus_chain::{Height, HeightRange, Network};
+use crate::roots::{ROOTS, roots, truth, with_roots};
+use crate::world::Events;
+use apus_chain::{BlockHash, Height, HeightRange, Network};
 use apus_proofs::engine::ByProofsError;
 use apus_proofs::{ByProofs, ENGINE, ProofsError, ProofsInput};
 use apus_storage::Storage;
-use apus_sync::{Engine, ErrorKind, Event, Observer, Stop, SyncError, UsageError};
+use apus_sync::{ChainEngine, Engine, ErrorKind, Event, Observer, Stop, SyncError, UsageError};
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::storage::AfterCrash;
 use apus_utreexo::{RangeBlock, RangeFile, RangeHead, RangeWriter, Roots, range_file_name};
@@ -29,10 +30,11 @@ fn folder(world: &World) -> PathBuf {
 pub(crate) fn by_proofs(world: &World, starts: &[u32]) -> Job {
     let folder = folder(world);
     write_proofs(&world.chain, starts, &folder);
-    let new = move |assume_valid| {
-        Box::new(ByProofs::new(ProofsInput::Folder(folder.clone()), assume_valid)) as _
+    let new = move |assume_valid: Option<BlockHash>| -> Box<dyn ChainEngine> {
+        Box::new(ByProofs::new(ProofsInput::Folder(folder.clone()), assume_valid))
     };
-    Job { engine: Engine::Outside(ENGINE), outside: Some(Arc::new(new)), ..world.job() }
+    let engine = Engine::Outside(ENGINE);
+    with_roots(Job { engine, outside: Some(Arc::new(new)), ..world.job() })
 }
 
 /// Writes files of proofs of a chain, for ranges that begin at these heights.
@@ -66,7 +68,7 @@ fn any_ranges_on_any_number_of_threads_lead_to_the_roots() {
     for starts in [&[1][..], &[1, 2, 60, 119, 120], &each] {
         for threads in [1, 2, 7] {
             let job = Job { threads, ..by_proofs(&world, starts) };
-            let outcome = job.expect(&world.truth, &Place::new());
+            let outcome = job.expect(&truth(&world), &Place::new());
             assert_eq!(
                 (outcome.validation.engine, outcome.validation.connected_from),
                 (Engine::Outside(ENGINE), Some(1))
@@ -87,7 +89,7 @@ fn files_have_blocks_in_any_order() {
         files.blocks(blocks.iter().rev());
         files
     });
-    by_proofs(&world, &[1, 40, 111]).expect(&world.truth, &Place::new());
+    by_proofs(&world, &[1, 40, 111]).expect(&truth(&world), &Place::new());
 }
 
 /// Coins are made up of witnesses, so none is left alone.
@@ -147,7 +149,7 @@ fn wrong_roots_are_another_run() {
     let error = job.refused(&place);
     assert!(matches!(error, SyncError::Usage(UsageError::OtherRun { .. })), "{error}");
     assert!(error.to_string().contains("other ranges of proofs"), "{error}");
-    job.expect(&world.truth, &Place::new());
+    job.expect(&truth(&world), &Place::new());
 }
 
 /// Scripts are run where no block is assumed valid, and one that fails is told.
@@ -156,10 +158,10 @@ fn wrong_roots_are_another_run() {
 fn scripts_are_run() {
     let world = World::small(909);
     let job = Job { assume_valid: None, ..by_proofs(&world, &[1, 70, 112]) };
-    let outcome = job.expect(&world.truth, &Place::new());
+    let outcome = job.expect(&truth(&world), &Place::new());
     assert_eq!((outcome.validation.scripts.run, outcome.validation.scripts.assumed), (120, 0));
     let below = Some(hash_of(&world.chain[119]));
-    let one = Job { assume_valid: below, ..job }.expect(&world.truth, &Place::new());
+    let one = Job { assume_valid: below, ..job }.expect(&truth(&world), &Place::new());
     assert_eq!((one.validation.scripts.run, one.validation.scripts.assumed), (1, 119));
     let mut builder = random_chain(910);
     builder.block_with_a_wrong_signature();
@@ -167,7 +169,7 @@ fn scripts_are_run() {
     builder.empty_blocks(2);
     let world = World::of(&builder.blocks());
     let right = by_proofs(&world, &[1, 70, 112]);
-    right.expect(&world.truth, &Place::new());
+    right.expect(&truth(&world), &Place::new());
     let error = Job { assume_valid: None, ..right }.refused(&Place::new());
     assert!(error.downcast::<ByProofsError>().is_some(), "{error}");
     let text = error.to_string();
@@ -224,7 +226,7 @@ fn ranges_that_are_done_are_not_done_again() {
         assert!(is_interrupted, "{ended:?}");
         let again = Events::default();
         let outcome = job.run_watched(&place, &again, &AtomicBool::new(false)).unwrap();
-        world.truth.check(&outcome, &place.out);
+        truth(&world).check(&outcome, &place.out);
         let of = |event: &Event| matches!(event, Event::Resumed { segments: 1.., of: 24 });
         resumed += again.all().iter().filter(|event| of(event)).count();
     }
@@ -248,7 +250,7 @@ fn other_files_are_another_run() {
     let error = world.job().refused(&place);
     assert!(matches!(error, SyncError::Usage(UsageError::OtherRun { .. })), "{error}");
     fs::remove_dir_all(folder(&world)).unwrap();
-    by_proofs(&world, &[1, 60, 100]).expect(&world.truth, &place);
+    by_proofs(&world, &[1, 60, 100]).expect(&truth(&world), &place);
 }
 
 #[test]
@@ -344,7 +346,7 @@ fn damaged_files_are_refused() {
     let error = job.refused(&place);
     assert!(matches!(error.downcast(), Some(ProofsError::NotThere { .. })), "{error}");
     fs::write(&path, &right).unwrap();
-    job.expect(&world.truth, &place);
+    job.expect(&truth(&world), &place);
 }
 
 /// Proofs of another chain's coins, with all sums right.

@@ -76,6 +76,7 @@ fn outcome(chain: &Chain) -> Outcome {
         leave_witnesses: None,
         stop: Stop::At(chain.manifest.height),
         follow: false,
+        commitment: None,
         outputs: &[],
         folders: &[],
         muhash: true,

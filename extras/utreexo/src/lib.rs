@@ -8,7 +8,7 @@
 //! - [`NodeHash`]: a node, and how two make their parent.
 //! - [`leaf_hash`]: the leaf of a coin (BIP-182, draft); [`leaf_hashes`] and [`LeafBatch`]: of many at once.
 //! - [`CompactLeaf`]: what of a coin that a block spends is sent beside the block (BIP-183, draft).
-//! - [`LiveLeaf`]: one that was not deleted, and how those of a range are written down.
+//! - [`LiveLeaf`]: one that was not deleted.
 //! - [`Fragment`]: what a range of leaves makes of the forest. Ranges are computed in any order, on any number of
 //!   threads, and fragments next to each other join, in any tree order.
 //! - [`Roots`]: what is left of all leaves from the first on.
@@ -25,7 +25,6 @@ mod forest;
 mod fragment;
 mod leaf;
 mod leaf_data;
-mod live;
 mod node;
 mod position;
 mod proof;
@@ -38,10 +37,9 @@ pub use caches::{
     caches_bytes,
 };
 pub use forest::{Forest, ForestError, ForestUsage, PageFault, PageId, Pages};
-pub use fragment::{Fragment, FragmentError, LEAVES_MAX};
+pub use fragment::{Fragment, FragmentError, LEAVES_MAX, LiveLeaf};
 pub use leaf::{Leaf, LeafBatch, leaf_hash, leaf_hashes};
 pub use leaf_data::{CompactLeaf, LeafDataError, LeafScript, Spender, write_compact_leaf};
-pub use live::{LiveLeaf, read_live, write_live};
 pub use node::NodeHash;
 pub use position::{PROOF_ROWS, Position, forest_rows};
 pub use proof::{Proof, ProofBytesError};

@@ -1,4 +1,4 @@
-//! The numbers of leaves that coins carry through both walks: those of a slow and obvious count.
+//! The numbers that coins carry through both walks: those of a slow and obvious count.
 
 use crate::mergesync::harness::agree;
 use crate::swiftsync::harness::Chain;
@@ -12,7 +12,7 @@ proptest! {
 
     /// Blocks that spend much of themselves.
     #[test]
-    fn own_spends_are_no_leaves(seed: u64, blocks in 1usize..12) {
+    fn own_spends_have_no_number(seed: u64, blocks in 1usize..12) {
         let mut builder = ChainBuilder::new(seed);
         builder.empty_blocks(100);
         builder.random_blocks(blocks, Shape { transactions_max: 40, inputs_max: 6, outputs_max: 9 });

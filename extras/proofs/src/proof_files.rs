@@ -2,9 +2,11 @@
 //!
 //! Nothing is proved here. Whether a proof holds with the roots before its block, the engine finds when it judges the block.
 
-use crate::error::{BridgeError, StorageResult, SyncError};
+use crate::bridge_error::BridgeError;
 use apus_chain::{Height, HeightRange};
 use apus_storage::Storage;
+use apus_sync::SyncError;
+use apus_sync::error::StorageResult;
 use apus_utreexo::{RangeFile, RangeFileError, Roots, range_of_name};
 use std::io::{self, Read, Seek, SeekFrom};
 
@@ -50,7 +52,7 @@ pub fn proofs_files(storage: &dyn Storage) -> Result<Vec<(HeightRange, String)>,
 }
 
 /// Opens a file of proofs, whose heights are those of its name.
-pub fn open<'s>(
+pub(crate) fn open<'s>(
     storage: &'s dyn Storage,
     name: &str,
 ) -> Result<RangeFile<StoredFile<'s>>, SyncError> {
@@ -64,13 +66,19 @@ pub fn open<'s>(
 }
 
 /// What is wrong with a file of proofs.
-pub fn failed(storage: &dyn Storage, name: &str, error: RangeFileError) -> SyncError {
+pub(crate) fn failed(storage: &dyn Storage, name: &str, error: RangeFileError) -> SyncError {
     BridgeError::File { file: storage.describe(name), error }.into()
 }
 
 impl ProofsTotals {
     /// Counts the entry of a block.
-    pub fn count(&mut self, targets: usize, hashes: usize, proof_bytes: usize, entry_bytes: usize) {
+    pub(crate) fn count(
+        &mut self,
+        targets: usize,
+        hashes: usize,
+        proof_bytes: usize,
+        entry_bytes: usize,
+    ) {
         self.blocks += 1;
         self.targets += targets as u64;
         self.hashes += hashes as u64;
@@ -83,7 +91,7 @@ impl ProofsTotals {
 // [`StoredFile`]: a file behind the door, read at any place.
 
 /// See the module.
-pub struct StoredFile<'s> {
+pub(crate) struct StoredFile<'s> {
     storage: &'s dyn Storage,
     name: String,
     length: u64,
@@ -94,7 +102,7 @@ pub struct StoredFile<'s> {
 
 impl<'s> StoredFile<'s> {
     /// Opens it at its beginning.
-    pub fn open(storage: &'s dyn Storage, name: &str) -> io::Result<Self> {
+    pub(crate) fn open(storage: &'s dyn Storage, name: &str) -> io::Result<Self> {
         let length = storage.len(name)?;
         Ok(Self { storage, name: name.to_owned(), length, at: 0, reader: None })
     }

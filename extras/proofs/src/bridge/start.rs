@@ -1,29 +1,32 @@
 //! What a [`Bridge`] finds when it starts: the forest, and files of earlier starts.
 
-use crate::bridge::{Bridge, BridgeRecord, DRAFT};
-use crate::error::{BridgeError, StorageResult, SyncError};
-use crate::folder::room;
-use crate::progress::{DiskUse, Event};
-use crate::proofs::{ProofsTotals, open, proofs_files};
-use crate::request::{BridgeOptions, Request, RunEnv};
-use crate::source::ChainSource;
-use crate::warning::Warning;
+use super::{Bridge, BridgeOptions, BridgeRecord, DRAFT, ProofIndex};
+use crate::bridge_error::BridgeError;
+use crate::forest_store::{ForestState, ForestStore};
+use crate::proof_files::{ProofsTotals, open, proofs_files};
 use apus_chain::{HeaderChain, Height, HeightRange, KnownBlock, Network};
-use apus_engine::utxo::forest::{ForestState, ForestStore};
 use apus_storage::Storage;
+use apus_sync::SyncError;
+use apus_sync::error::StorageResult;
+use apus_sync::folder::room;
+use apus_sync::progress::{DiskUse, Event};
+use apus_sync::request::{Request, RunEnv};
+use apus_sync::source::ChainSource;
+use apus_sync::warning::Warning;
 use apus_utreexo::Forest;
 use std::sync::Arc;
 
 impl<'a> Bridge<'a> {
     /// Goes on where an earlier start left the forest, or begins one, for the blocks of a chain up to `end`. If no run
     /// has `begun` in the work folder, and it has no forest, then there must be no files.
-    pub(crate) fn start(
+    pub(super) fn start(
         request: &Request<'_>,
-        options: &'a BridgeOptions<'_>,
+        index: &'a ProofIndex,
         chain: &HeaderChain,
         end: Height,
         begun: bool,
     ) -> Result<Self, SyncError> {
+        let options = &index.options;
         let store = (options.store)()?;
         let state = store.state()?;
         let storage = &*options.storage;
@@ -53,6 +56,7 @@ impl<'a> Bridge<'a> {
             range: None,
             from: at.height + 1,
             totals: ProofsTotals::default(),
+            told: &index.made,
         })
     }
 }
@@ -90,7 +94,7 @@ impl ProofFileList<'_> {
             let is_above = range.end > self.at + 1;
             match self.expect_of_chain(range, &name) {
                 // What was under way when the power went need not be whole.
-                Err(SyncError::Bridge(BridgeError::File { .. })) if is_above && begun => {}
+                Err(error) if is_above && begun && is_of_file(&error) => {}
                 other => other?,
             }
             if is_above && !begun {
@@ -130,22 +134,30 @@ impl ProofFileList<'_> {
     }
 }
 
+/// Whether an error is about what a file holds.
+fn is_of_file(error: &SyncError) -> bool {
+    matches!(error.downcast(), Some(BridgeError::File { .. }))
+}
+
 // How much disk proofs take, which is said before hours of work.
 
 /// What the forest takes in the work folder, and the numbers of leaves that records carry, in percent of the blocks'
 /// bytes: 64 bytes for each leaf that lives, twice while its store merges, and 4 bytes for each coin three times. That is
 /// where a quarter of the coins live; on the main chain it is less.
-pub(crate) const DISK_PERCENT: u64 = 25;
+pub(super) const DISK_PERCENT: u64 = 25;
 
 /// What files of proofs take, in percent of the blocks' bytes: 78 were measured, in a forest of some six million leaves.
 /// Each hash more that a coin needs adds 32 bytes, and what is spent together shares them.
 const FILES_PERCENT: u64 = 80;
 
+/// What the files are called where disk is asked for.
+const DISK: DiskUse = DiskUse::Extra { word: "proofs", what: "files of proofs" };
+
 /// Says how much disk the files take that are to be made, up to the block at `end`, and warns where that is not free.
 /// How much it really is depends on what blocks spend, so no run is refused.
-pub(crate) fn tell_disk(
+pub(super) fn tell_disk(
     env: &RunEnv<'_>,
-    options: &BridgeOptions<'_>,
+    options: &BridgeOptions,
     dir: &dyn ChainSource,
     end: Height,
 ) -> Result<(), SyncError> {
@@ -156,11 +168,15 @@ pub(crate) fn tell_disk(
     let first = files.last().map_or(1, |(range, _)| range.end);
     let block_bytes: u64 = (first..=end).map(|height| dir.block_bytes(height)).sum();
     let (bytes, free) = (block_bytes / 100 * FILES_PERCENT, room(&options.folder)?);
-    env.observer.event(Event::DiskNeeded { what: DiskUse::Proofs, bytes, free });
+    env.observer.event(Event::DiskNeeded { what: DISK, bytes, free });
     if free < bytes {
-        let folder = options.folder.display().to_string();
-        let warning = Warning::LittleRoomForProofs { folder, needed: bytes, free };
-        env.observer.event(Event::Warning(warning));
+        let warning = format!(
+            "{} is on a disk with {free} bytes free, and proofs of so many blocks may take {bytes}: make room, or end \
+             the run lower (--stopatheight). What is made stays, and a run that the disk stops goes on when there is \
+             room",
+            options.folder.display()
+        );
+        env.observer.event(Event::Warning(Warning::Extra(warning)));
     }
     Ok(())
 }

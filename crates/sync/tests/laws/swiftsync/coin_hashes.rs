@@ -1,42 +1,35 @@
-//! The leaves that segments leave make the forest that a library has which adds and deletes.
+//! The hashes that segments leave are those of a slow and obvious count, each at its place.
 
+use crate::placed::{Hasher, placed, write};
 use crate::swiftsync::harness::{
     Chain, KINDS, coin_hints, equal_segments, hash_of, index_hints, random_division, range_of,
     snapshot,
 };
 use crate::swiftsync::shapes::{coin, pay, random_chain};
 use apus_chain::{BlockChecker, BlockContext, Height, HeightRange, Network, Params};
+use apus_sync::commitment::{NewHasher, read_placed};
 use apus_sync::engines::pass::Pass;
 use apus_sync::engines::swiftsync::{Finished, IndexHints, SegmentHints, SwiftSync};
 use apus_testkit::chain::{BlockPlan, ChainBuilder};
-use apus_testkit::oracle::forest;
 use apus_testkit::rng::Rng;
-use apus_utreexo::{Fragment, LiveLeaf, NodeHash, read_live};
 use bitcoin::ScriptBuf;
 use bitcoin::TxOut;
 use proptest::prelude::*;
 
-/// What a library makes of the chain.
-fn expected(chain: &Chain) -> (u64, Vec<NodeHash>) {
-    let (leaves, roots) = forest(&chain.blocks);
-    (leaves, roots.into_iter().map(NodeHash).collect())
-}
+const HASHER: NewHasher = || Box::<Hasher>::default();
 
-/// The fragment of a segment that begins at this leaf.
-fn fragment(first: u64, segment: &Finished) -> Fragment {
-    let live: Option<Vec<LiveLeaf>> = read_live(&segment.leaves).collect();
-    let mut fragment = Fragment::new(first).unwrap();
-    fragment.push_live(segment.partial.leaves, &live.unwrap()).unwrap();
-    fragment
-}
-
-/// The forest of segments that were done in this order, whose results come by ascending height.
-fn joined(segments: &[Finished]) -> (u64, Vec<NodeHash>) {
-    let mut whole = Fragment::new(0).unwrap();
+/// The list of hashes of segments, whose results come by ascending height.
+fn joined(segments: &[Finished]) -> Vec<u8> {
+    let (mut out, mut first) = (Vec::new(), 0u64);
     for segment in segments {
-        whole.append(&fragment(whole.leaves(), segment)).unwrap();
+        for hash in read_placed(&segment.hashes).map(Option::unwrap) {
+            assert!(hash.place < segment.partial.numbered);
+            write(&mut out, first + hash.place, &hash.hash);
+        }
+        first += segment.partial.numbered;
     }
-    (whole.leaves(), whole.roots().unwrap().hashes().to_vec())
+    out.extend_from_slice(&first.to_le_bytes());
+    out
 }
 
 fn segments(
@@ -44,7 +37,7 @@ fn segments(
     division: &[Vec<Height>],
     hints: impl Fn(HeightRange) -> SegmentHints,
 ) -> Vec<Finished> {
-    let engine = chain.engine(KINDS[0]).with_leaves(true);
+    let engine = chain.engine(KINDS[0]).with_hashes(Some(HASHER));
     let segment = |order: &Vec<Height>| {
         let hints = hints(range_of(order));
         (range_of(order).start, chain.segment(&engine, hints, order).unwrap())
@@ -58,21 +51,21 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn any_division_gives_the_forest(seed: u64, shuffle: u64) {
+    fn any_division_gives_the_same_list(seed: u64, shuffle: u64) {
         let chain = Chain::of(&random_chain(seed, 14));
         let (hints, coins) = (chain.hints(), snapshot(&chain.utxo()));
         let division = random_division(14, &mut Rng::new(shuffle));
         let by_place = segments(&chain, &division, |range| index_hints(&hints, range));
-        prop_assert_eq!(joined(&by_place), expected(&chain));
+        prop_assert_eq!(joined(&by_place), placed(&chain.blocks));
         let by_name = segments(&chain, &division, |range| coin_hints(&coins, range));
-        prop_assert_eq!(joined(&by_name), expected(&chain));
+        prop_assert_eq!(joined(&by_name), placed(&chain.blocks));
     }
 }
 
 /// Outputs that the block spends itself, before, between and behind others, out of order; such that cannot be
 /// spent at all; and blocks that add nothing.
 #[test]
-fn what_a_block_spends_itself_is_no_leaf() {
+fn what_a_block_spends_itself_has_no_place() {
     let mut builder = ChainBuilder::new(3);
     let first = builder.block_with(vec![]);
     let never = TxOut { script_pubkey: ScriptBuf::new_op_return([7; 3]), ..pay(0) };
@@ -96,31 +89,27 @@ fn what_a_block_spends_itself_is_no_leaf() {
     for count in [1, 2, chain.stop()] {
         let division = equal_segments(chain.stop(), count);
         let done = segments(&chain, &division, |range| index_hints(&hints, range));
-        assert_eq!(joined(&done), expected(&chain));
+        assert_eq!(joined(&done), placed(&chain.blocks));
     }
 }
 
 /// Where they are not asked for, none are told.
 #[test]
-fn leaves_are_told_on_request() {
+fn hashes_are_told_on_request() {
     let chain = Chain::of(&random_chain(5, 8));
     let (engine, hints) = (chain.engine(KINDS[0]), chain.hints());
     let order: Vec<Height> = (1..=8).collect();
     let done = chain.segment(&engine, index_hints(&hints, range_of(&order)), &order).unwrap();
-    assert_eq!((done.partial.leaves, done.leaves.len()), (0, 0));
+    assert_eq!((done.partial.numbered, done.hashes.len()), (0, 0));
     assert_eq!(SwiftSync::RUNS.len(), 3);
 }
 
-/// The coinbases of blocks 91,722 and 91,812 were overwritten, and their leaves never are deleted. Their hashes
-/// are those of utreexod (`wire`, `leaf.go`).
+/// The coinbases of blocks 91,722 and 91,812 were overwritten, and no spend ever takes them.
 #[test]
-fn overwritten_coinbases_stay_in_the_forest() {
+fn overwritten_coinbases_survive_at_their_places() {
     let params = Params::of(Network::Main);
-    let engine = crate::swiftsync::bip30::main_engine(params).with_leaves(true);
-    for (height, leaf) in [
-        (91_722, "84b3af0783b410b4564c5d1f361868559f7cf77cfc65ce2be951210357022fe3"),
-        (91_812, "bc6b4bf7cebbd33a18d6b0fe1f8ecc7aa5403083c39ee343b985d51fd0295ad8"),
-    ] {
+    let engine = crate::swiftsync::bip30::main_engine(params).with_hashes(Some(HASHER));
+    for height in [91_722, 91_812] {
         let block = crate::swiftsync::bip30::main_block(height);
         let raw = bitcoin::consensus::encode::serialize(&block);
         let hash = hash_of(&block);
@@ -132,10 +121,9 @@ fn overwritten_coinbases_stay_in_the_forest() {
         let mut segment = engine.begin(SegmentHints::Indices(hints));
         engine.block(&mut segment, &checked).unwrap();
         let done = engine.finish(segment).unwrap();
-        let live: Vec<LiveLeaf> = read_live(&done.leaves).map(Option::unwrap).collect();
-        assert_eq!(live.len(), 1);
-        assert_eq!((live[0].place, live[0].hash.to_string()), (0, leaf.to_owned()));
+        let hashes: Vec<_> = read_placed(&done.hashes).map(Option::unwrap).collect();
+        assert_eq!((hashes.len(), hashes[0].place), (1, 0));
         let outputs: usize = block.txdata.iter().map(|tx| tx.output.len()).sum();
-        assert_eq!(done.partial.leaves, outputs as u64);
+        assert_eq!(done.partial.numbered, outputs as u64);
     }
 }

@@ -7,11 +7,20 @@
 
 mod level;
 
-use crate::{LiveLeaf, NodeHash, Roots};
+use crate::{NodeHash, Roots};
 use level::Level;
 
 /// Leaves that a forest has at most: places of nodes must have 64 bits (BIP-181, draft).
 pub const LEAVES_MAX: u64 = 1 << 63;
+
+/// A leaf that was not deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LiveLeaf {
+    /// Which one of the leaves of its range it is, counted from 0.
+    pub place: u64,
+    /// Its hash.
+    pub hash: NodeHash,
+}
 
 /// Why a fragment cannot be had.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

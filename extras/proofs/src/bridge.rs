@@ -10,21 +10,98 @@
 
 mod start;
 
-pub(crate) use start::{DISK_PERCENT, tell_disk};
-
-use crate::engines::mergesync::BlockLeafChange;
-use crate::error::{BridgeError, StorageResult, SyncError};
-use crate::proofs::{ProofsMade, ProofsTotals};
+use crate::bridge_error::BridgeError;
+use crate::forest_store::{ForestStore, ForestWrite};
+use crate::leaf_change::BlockLeafChange;
+use crate::proof_files::{ProofsMade, ProofsTotals};
 use apus_chain::{Height, HeightRange, KnownBlock, Network};
 use apus_engine::utxo::StoreError;
-use apus_engine::utxo::forest::{ForestStore, ForestWrite, Places};
 use apus_storage::{Storage, StorageFile};
+use apus_sync::SyncError;
+use apus_sync::chain_index::{BlockEntry, ChainIndex, IndexWriter};
+use apus_sync::commitment::BlockPlaces;
+use apus_sync::engines::mergesync::{NumberedCoin, SeenBlock};
+use apus_sync::error::StorageResult;
+use apus_sync::request::Request;
+use apus_sync::source::ChainSource;
 use apus_utreexo::{Forest, ForestError, PageId, Pages, RangeHead, RangeWriter, range_file_name};
 use std::io::{BufWriter, IntoInnerError};
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a file is called until its range has ended.
 const DRAFT: &str = "proofs.incomplete";
+
+/// Opens the forest of a run.
+pub type OpenForest = dyn Fn() -> Result<Arc<dyn ForestStore>, StoreError> + Send + Sync;
+
+/// How proofs are made.
+pub struct BridgeOptions {
+    /// The folder of their files.
+    pub storage: Arc<dyn Storage>,
+    /// The same as a path, to ask how much room is there; not asked where there is no such folder.
+    pub folder: PathBuf,
+    /// Files end at heights that are multiples of this.
+    pub every: u32,
+    /// Opens the forest, which stays when the progress goes.
+    pub store: Box<OpenForest>,
+    /// Memory for the forest, in bytes.
+    pub memory_bytes: u64,
+}
+
+/// Proofs as an index of the chain: what a run of mergesync is given that is to make them.
+pub struct ProofIndex {
+    options: BridgeOptions,
+    made: Mutex<Option<ProofsMade>>,
+}
+
+impl ProofIndex {
+    /// Proofs that are to be made so.
+    pub fn new(options: BridgeOptions) -> Self {
+        Self { options, made: Mutex::default() }
+    }
+
+    /// What came of it, once a run has ended.
+    pub fn made(&self) -> Option<ProofsMade> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl ChainIndex for ProofIndex {
+    fn making(&self) -> &'static str {
+        "making proofs"
+    }
+
+    fn open<'i>(
+        &'i self,
+        request: &Request<'_>,
+        source: &dyn ChainSource,
+        end: Height,
+        begun: bool,
+    ) -> Result<Box<dyn IndexWriter + 'i>, SyncError> {
+        let bridge = Bridge::start(request, self, source.chain(), end, begun)?;
+        bridge.tell();
+        Ok(Box::new(bridge))
+    }
+
+    fn of_block(&self, block: &SeenBlock<'_>, coins: &[NumberedCoin<'_>]) -> Option<BlockEntry> {
+        let change = BlockLeafChange::of(block, coins)?;
+        Some(BlockEntry { memory_bytes: change.memory_bytes(), value: Box::new(change) })
+    }
+
+    fn disk_percent(&self) -> u64 {
+        start::DISK_PERCENT
+    }
+
+    fn tell_disk(
+        &self,
+        request: &Request<'_>,
+        source: &dyn ChainSource,
+        end: Height,
+    ) -> Result<(), SyncError> {
+        start::tell_disk(&request.env, &self.options, source, end)
+    }
+}
 
 /// Pages of a store that others hold, too.
 struct BridgeRecord(Arc<dyn ForestStore>);
@@ -46,19 +123,21 @@ impl Pages for BridgeRecord {
 }
 
 /// See the module.
-pub(crate) struct Bridge<'a> {
+struct Bridge<'a> {
     storage: &'a dyn Storage,
     network: Network,
     every: u32,
     store: Arc<dyn ForestStore>,
     forest: Forest<BridgeRecord>,
-    places: Places,
+    places: BlockPlaces,
     /// The last block that is in the forest, and the one where the store is.
     at: KnownBlock,
     stored: Height,
     range: Option<Range>,
     from: Height,
     totals: ProofsTotals,
+    /// Where it tells what came of it.
+    told: &'a Mutex<Option<ProofsMade>>,
 }
 
 /// A range under way.
@@ -67,23 +146,19 @@ struct Range {
     writer: RangeWriter<BufWriter<Box<dyn StorageFile>>>,
 }
 
-impl<'a> Bridge<'a> {
-    /// The last block that it has.
-    pub(crate) fn height(&self) -> Height {
+impl IndexWriter for Bridge<'_> {
+    fn best_block(&self) -> Height {
         self.at.height
     }
 
-    /// Takes the next block. One that it has already does nothing.
-    pub(crate) fn put(
-        &mut self,
-        block: KnownBlock,
-        leaves: &BlockLeafChange,
-    ) -> Result<(), SyncError> {
+    fn append(&mut self, block: KnownBlock, entry: BlockEntry) -> Result<(), SyncError> {
+        let leaves = entry.value.downcast::<BlockLeafChange>();
+        let leaves = leaves.unwrap_or_else(|_| unreachable!("no other index made it"));
         if block.height <= self.at.height {
             return Ok(());
         }
         assert_eq!(block.height, self.at.height + 1, "blocks come in ascending height");
-        let spent = leaves.spent.iter().map(|leaf| self.places.leaf(leaf.height, leaf.number));
+        let spent = leaves.spent.iter().map(|leaf| self.places.of(leaf.height, leaf.number));
         let spent: Option<Vec<u64>> = spent.collect();
         let spent = spent.ok_or_else(|| self.unusable("a coin is spent that is no leaf"))?;
         if self.range.is_none() {
@@ -105,9 +180,41 @@ impl<'a> Bridge<'a> {
         if is_full || block.height.is_multiple_of(self.every) {
             self.end_range()?;
         }
-        if is_full { self.store() } else { Ok(()) }
+        if is_full { self.commit() } else { Ok(()) }
     }
 
+    /// Whether no range is under way.
+    fn can_commit(&self) -> bool {
+        self.range.is_none()
+    }
+
+    /// Moves the store to the last block. Files up to there are durable.
+    fn commit(&mut self) -> Result<(), SyncError> {
+        if self.stored == self.at.height {
+            return Ok(());
+        }
+        let write = ForestWrite {
+            block: self.at,
+            roots: self.forest.roots(),
+            leaves: self.places.above(self.stored),
+            changes: &|each| self.forest.changes(each),
+        };
+        self.store.write(&write)?;
+        self.forest.set_stored();
+        self.stored = self.at.height;
+        Ok(())
+    }
+
+    /// Ends the last range, and makes all durable.
+    fn finish(&mut self) -> Result<(), SyncError> {
+        self.end_range()?;
+        self.commit()?;
+        self.tell();
+        Ok(())
+    }
+}
+
+impl Bridge<'_> {
     fn begin_range(&self, first: Height) -> Result<Range, SyncError> {
         let file = self.storage.create(DRAFT).at(self.storage, DRAFT)?;
         let head = RangeHead {
@@ -136,38 +243,11 @@ impl<'a> Bridge<'a> {
         Ok(())
     }
 
-    /// Whether it can be made durable: no range is under way.
-    pub(crate) fn is_between_ranges(&self) -> bool {
-        self.range.is_none()
-    }
-
-    /// Moves the store to the last block. Files up to there are durable.
-    pub(crate) fn store(&mut self) -> Result<(), SyncError> {
-        if self.stored == self.at.height {
-            return Ok(());
-        }
-        let write = ForestWrite {
-            block: self.at,
-            roots: self.forest.roots(),
-            leaves: self.places.above(self.stored),
-            changes: &|each| self.forest.changes(each),
-        };
-        self.store.write(&write)?;
-        self.forest.set_stored();
-        self.stored = self.at.height;
-        Ok(())
-    }
-
-    /// Ends the last range, and makes all durable.
-    pub(crate) fn finish(&mut self) -> Result<(), SyncError> {
-        self.end_range()?;
-        self.store()
-    }
-
-    /// What came of it.
-    pub(crate) fn made(&self) -> ProofsMade {
+    /// Says what came of it so far.
+    fn tell(&self) {
         let (totals, roots) = (self.totals.clone(), self.forest.roots().clone());
-        ProofsMade { from: self.from, totals, roots }
+        let made = ProofsMade { from: self.from, totals, roots };
+        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = Some(made);
     }
 
     fn failed(&self, error: ForestError<StoreError>) -> SyncError {

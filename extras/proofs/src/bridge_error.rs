@@ -1,7 +1,7 @@
 //! [`BridgeError`]: files of proofs that are made or looked at, and the forest that makes them.
 
-use super::ErrorKind;
 use apus_chain::{Height, HeightRange, Network};
+use apus_sync::{ErrorKind, RunError};
 use apus_utreexo::{CachesError, ProofBytesError, RangeFileError};
 
 /// See the module.
@@ -165,8 +165,8 @@ pub enum BridgeError {
     },
 }
 
-impl BridgeError {
-    pub(super) fn kind(&self) -> ErrorKind {
+impl RunError for BridgeError {
+    fn kind(&self) -> ErrorKind {
         match self {
             Self::File { error: RangeFileError::Io { .. }, .. }
             | Self::Forest { .. }
@@ -180,5 +180,8 @@ impl BridgeError {
             | Self::Beyond { .. } => ErrorKind::Usage,
             _ => ErrorKind::Wrong,
         }
+    }
+    fn class(&self) -> &'static str {
+        "proofs"
     }
 }

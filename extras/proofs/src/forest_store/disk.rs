@@ -3,12 +3,11 @@
 //! As with coins a write is one sorted batch with the new place in it, so the store is at a block at any moment that a
 //! crash can choose. Format: `docs/formats/forest-store.md`.
 
-use super::folder::{FolderForm, damaged};
-use super::opened::{OpenedStore, PLACE};
-use super::tree::TreeBatch;
-use super::{DiskOptions, StoreError};
-use crate::utxo::forest::{ForestState, ForestStore, ForestWrite, Places};
+use super::{ForestState, ForestStore, ForestWrite};
 use apus_chain::{BlockHash, Height, KnownBlock, Network, Reader};
+use apus_engine::utxo::StoreError;
+use apus_engine::utxo::store::{DiskOptions, FolderForm, OpenedStore, TreeBatch};
+use apus_sync::commitment::BlockPlaces;
 use apus_utreexo::{PageId, Pages, Roots};
 use std::path::Path;
 
@@ -47,13 +46,13 @@ impl DiskForest {
     }
 
     fn damaged(&self, what: &str) -> StoreError {
-        damaged(&self.0.place, what)
+        StoreError::Damaged { place: self.0.place.clone(), what: what.to_owned() }
     }
 
     /// How many leaves there are before each block up to `height`, which were written in pieces.
-    fn places(&self, height: Height) -> Result<Places, StoreError> {
+    fn places(&self, height: Height) -> Result<BlockPlaces, StoreError> {
         let mut leaves = Vec::new();
-        for entry in self.0.tree.range([LEAVES]..[LEAVES + 1])? {
+        for entry in self.0.range([LEAVES]..[LEAVES + 1])? {
             let (key, piece) = entry?;
             let (piece, rest) = piece.as_chunks::<8>();
             if key[..] != leaves_key(leaves.len() as Height + 1) || !rest.is_empty() {
@@ -61,18 +60,18 @@ impl DiskForest {
             }
             leaves.extend(piece.iter().map(|count| u64::from_be_bytes(*count)));
         }
-        let places = Places::from_leaves(leaves).filter(|places| places.blocks() == height);
+        let places = BlockPlaces::from_counts(leaves).filter(|places| places.blocks() == height);
         places.ok_or_else(|| self.damaged("leaves of blocks are missing"))
     }
 
     /// All of a write, in the order of keys.
     fn batch(&self, write: &ForestWrite<'_>) -> Result<TreeBatch<'_>, StoreError> {
-        let mut batch = self.0.tree.batch()?;
+        let mut batch = self.0.batch()?;
         let mut place = Vec::new();
         place.extend_from_slice(&write.block.height.to_be_bytes());
         place.extend_from_slice(&write.block.hash.0);
         write.roots.write(&mut place);
-        batch.put(&PLACE, Some(&place))?;
+        batch.put(&OpenedStore::PLACE, Some(&place))?;
         let mut failure = None;
         (write.changes)(&mut |page, bytes| {
             if failure.is_none() {
@@ -94,7 +93,7 @@ impl Pages for DiskForest {
     type Error = StoreError;
 
     fn read(&self, page: PageId, out: &mut Vec<u8>) -> Result<bool, StoreError> {
-        let found = self.0.tree.get(&page_key(page))?;
+        let found = self.0.get(&page_key(page))?;
         out.extend_from_slice(found.as_deref().unwrap_or_default());
         Ok(found.is_some())
     }
@@ -102,7 +101,7 @@ impl Pages for DiskForest {
 
 impl ForestStore for DiskForest {
     fn state(&self) -> Result<Option<ForestState>, StoreError> {
-        let Some(place) = self.0.tree.get(&PLACE)? else { return Ok(None) };
+        let Some(place) = self.0.get(&OpenedStore::PLACE)? else { return Ok(None) };
         let (block, roots) =
             read_place(&place).ok_or_else(|| self.damaged("its place cannot be read"))?;
         let mut places = self.places(block.height)?;
@@ -211,7 +210,8 @@ mod tests {
         drop(store);
         let other = DiskForest::open(folder.path(), Network::Main, OPTIONS);
         assert!(matches!(other, Err(StoreError::OtherNetwork { .. })));
-        let coins = super::super::DiskStore::open(folder.path(), Network::Regtest, OPTIONS);
+        let coins =
+            apus_engine::utxo::store::DiskStore::open(folder.path(), Network::Regtest, OPTIONS);
         assert!(matches!(coins, Err(StoreError::Damaged { .. })), "no coins");
     }
 }
