@@ -9,13 +9,14 @@ mod sync;
 mod values;
 
 pub(crate) use files::{
-    CachesArgs, HintsArgs, HintsCheckArgs, HintsCommand, HintsConvertArgs, HintsInfoArgs,
-    ProveArgs, SnapshotArgs, SnapshotCommand, SnapshotInfoArgs, SnapshotVerifyArgs, SourceFormat,
-    TargetFormat, UtreexoArgs, UtreexoCommand,
+    HintsArgs, HintsCheckArgs, HintsCommand, HintsConvertArgs, HintsInfoArgs, SnapshotArgs,
+    SnapshotCommand, SnapshotInfoArgs, SnapshotVerifyArgs, SourceFormat, TargetFormat,
 };
 pub(crate) use node::{NodeArgs, PlanArgs, ReindexArgs, VerifyArgs};
 pub(crate) use sync::{AssumeArgs, AssumeValidArg, BlocksArg, EngineArg, PeerArgs, SyncArgs};
-pub(crate) use values::{ChallengeArg, HintsArg, ProofsArg, SinkArg};
+#[cfg(feature = "utreexo")]
+pub(crate) use values::ProofsArg;
+pub(crate) use values::{ChallengeArg, HintsArg, SinkArg};
 #[cfg(feature = "cluster")]
 pub(crate) use values::{parse_listen, parse_mib, parse_proxy};
 
@@ -194,9 +195,10 @@ pub(crate) fn expect_engine_takes(
         (Some(EngineArg::Swiftsync), None) => Err(Failure::usage(
             "the engine swiftsync needs --hints; without any, leave out --engine",
         )),
-        (Some(engine @ (EngineArg::Utxo | EngineArg::Mergesync | EngineArg::Utreexo)), Some(_)) => {
+        (Some(engine), Some(_)) if engine != EngineArg::Swiftsync => {
             let (name, asked) = match engine {
                 EngineArg::Utxo => ("utxo", "--engine utxo and --coins"),
+                #[cfg(feature = "utreexo")]
                 EngineArg::Utreexo => ("utreexo", "--proofs"),
                 _ => ("mergesync", "--engine mergesync"),
             };

@@ -3,7 +3,7 @@
 
 use crate::args::{
     ChallengeArg, HintsArgs, NodeArgs, PlanArgs, ProgressArg, ReindexArgs, SnapshotArgs,
-    SnapshotCommand, SyncArgs, UtreexoArgs, UtreexoCommand, VerifyArgs,
+    SnapshotCommand, SyncArgs, VerifyArgs,
 };
 #[cfg(feature = "cluster")]
 use crate::cluster::{ClusterArgs, ClusterCommand};
@@ -13,6 +13,8 @@ use crate::failure::Failure;
 use crate::node::{NodeConf, may_have_blocks};
 use crate::plot::PlotArgs;
 use crate::submit::SubmitArgs;
+#[cfg(feature = "utreexo")]
+use crate::utreexo::{UtreexoArgs, UtreexoCommand};
 use crate::{conf, machine, print};
 use apus_chain::{Network, Params};
 use apus_datadir::{chain_folder, network_of};
@@ -98,6 +100,7 @@ pub(crate) enum CliCommand {
     /// Look at and verify UTXO snapshots
     Snapshot(SnapshotArgs),
     /// Make proofs of what each block spends, look at them and check them
+    #[cfg(feature = "utreexo")]
     Utreexo(UtreexoArgs),
     /// Judge blocks given line by line, as a node does: a tool for tests and comparisons
     #[command(hide = true)]
@@ -208,6 +211,7 @@ impl CliCommand {
             Self::Snapshot(SnapshotArgs { command: SnapshotCommand::Verify(args) }) => {
                 (&mut args.assume, false)
             }
+            #[cfg(feature = "utreexo")]
             Self::Utreexo(UtreexoArgs { command: UtreexoCommand::Prove(args) }) => {
                 (&mut args.assume, false)
             }

@@ -4,12 +4,14 @@ mod args;
 
 pub(crate) use args::{ClusterArgs, ClusterCommand};
 
-use crate::args::ProofsArg;
+#[cfg(feature = "utreexo")]
+use crate::by_proofs::{BridgePeersOptions, WorkerProofs};
 use crate::failure::{Failure, IO};
 use crate::machine::{now, threads, watch_signals};
-use crate::peers::{BridgePeersOptions, USER_AGENT};
+use crate::peers::USER_AGENT;
 use crate::report::{bytes, grouped};
-use crate::sync::{command_on, named};
+use crate::spelling::lacking_feature;
+use crate::sync::command_on;
 use crate::{allocator, print};
 use apus_chain::{Network, Params};
 use apus_cluster::{ClusterKey, Coordinator, LinkError, LinkOptions, Overview, RunSeen, Worker};
@@ -19,7 +21,7 @@ use apus_jobs::{
 use apus_p2p::addresses::{NodeAddress, parse_address};
 use apus_p2p::network::NetworkOptions;
 use apus_p2p::transport::TransportChoice;
-use apus_sync::{GivenBlocks, ProofsInput, SyncError};
+use apus_sync::{GivenBlocks, SyncError};
 use args::{
     KeyArgs, LinkArgs, NoKey, ObjectsArgs, ServeArgs, StatusArgs, WorkArgs, WorkPeersArgs, key,
 };
@@ -162,8 +164,8 @@ fn network_options(params: &Params, patience: Duration) -> NetworkOptions {
 /// With what a machine does jobs.
 struct Means<'a> {
     blocks: WorkerBlocks<'a>,
-    proofs: &'a [ProofsArg],
-    bridges: BridgePeersOptions,
+    #[cfg(feature = "utreexo")]
+    proofs: WorkerProofs<'a>,
     scratch: Option<&'a Path>,
     /// For what is joined, where that is not too little for so many threads.
     memory_bytes: u64,
@@ -198,11 +200,16 @@ fn work_on(args: &WorkArgs) -> Result<(), Failure> {
     let worker = Worker::connect(&options, args.name.as_deref())?;
     tell_of_open(worker.open_servers());
     print::aside(format_args!("{}: waiting for a run", worker.name()));
-    let (proxy, transport) = (args.peers.proxy, node_transport(&args.peers));
+    #[cfg(feature = "utreexo")]
+    let how = BridgePeersOptions {
+        proxy: args.peers.proxy,
+        transport: node_transport(&args.peers),
+        patience: BRIDGE_PATIENCE,
+    };
     let means = Means {
         blocks,
-        proofs: &args.proofs,
-        bridges: BridgePeersOptions { proxy, transport, patience: BRIDGE_PATIENCE },
+        #[cfg(feature = "utreexo")]
+        proofs: WorkerProofs { named: &args.proofs, how },
         scratch: args.scratch.as_deref(),
         memory_bytes: args.dbcache << 20,
         threads: threads(args.par),
@@ -273,7 +280,12 @@ fn take_part(
     };
     print::aside(format_args!("{}: takes part in run {}", worker.name(), seen.run));
     let nodes;
-    let proofs = proofs(means, joined.spec())?;
+    let run = describe_run(joined.spec());
+    if let Some(why) = run.as_ref().and_then(|run| lacking_feature(run.outside?)) {
+        return Err(Failure::usage(why));
+    }
+    #[cfg(feature = "utreexo")]
+    let proven = means.proofs.segments(run.and_then(|run| run.chain.parse().ok()))?;
     let request = WorkRequest {
         blocks: match means.blocks {
             WorkerBlocks::Folder(folder) => WorkBlocks::Folder(folder.to_owned()),
@@ -282,7 +294,10 @@ fn take_part(
                 WorkBlocks::Peers(&nodes)
             }
         },
-        proofs: proofs.as_ref(),
+        #[cfg(feature = "utreexo")]
+        outside: Some(&proven),
+        #[cfg(not(feature = "utreexo"))]
+        outside: None,
         scratch: means.scratch.map_or_else(std::env::temp_dir, Path::to_owned),
         memory_bytes: means.memory_bytes.max(means.threads as u64 * THREAD_BYTES_MIN),
         threads: means.threads,
@@ -321,18 +336,8 @@ fn take_part(
 }
 
 /// A bridge node has no answer for so long: another machine may do better.
+#[cfg(feature = "utreexo")]
 const BRIDGE_PATIENCE: Duration = Duration::from_secs(120);
-
-/// Where proofs come from, for the chain that a run is about.
-fn proofs(means: &Means<'_>, spec: &[u8]) -> Result<Option<ProofsInput>, Failure> {
-    if means.proofs.is_empty() {
-        return Ok(None);
-    }
-    let chain = describe_run(spec).and_then(|run| run.chain.parse::<Network>().ok());
-    // A run that is not understood is refused by name later.
-    let Some(chain) = chain else { return Ok(None) };
-    named(means.proofs, chain, means.bridges).map(Some)
-}
 
 /// The nodes that are asked for blocks.
 fn node_addresses(args: &WorkPeersArgs, network: Network) -> Result<Vec<NodeAddress>, Failure> {
@@ -422,10 +427,18 @@ pub(super) fn beside(
     let worker = Worker::connect(options, None)?;
     let scratch = args.scratch.as_deref();
     let blocks = WorkerBlocks::Folder(blocksdir);
-    let (proofs, bridges) = (args.sync.proofs.as_slice(), (&args.sync.peers).into());
+    #[cfg(feature = "utreexo")]
+    let proofs = WorkerProofs { named: &args.sync.proofs.proofs, how: (&args.sync.peers).into() };
     let memory_bytes = (args.sync.run.dbcache << 20) / 2;
     let threads = args.work.into();
-    let means = Means { blocks, proofs, bridges, scratch, memory_bytes, threads };
+    let means = Means {
+        blocks,
+        #[cfg(feature = "utreexo")]
+        proofs,
+        scratch,
+        memory_bytes,
+        threads,
+    };
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -274,11 +274,11 @@ mod tests {
     #[test]
     fn lines_of_the_file_become_words_behind_the_command() {
         let text = "# for all\n dbcache = 2000 \nreplace=true\nprune=0\nmuhash=false\n\n[reindex]\nhints=a b=c\n\
-                    [ utreexo  prove ]\nout=proofs\n[sync]\nout=null\nout=snapshot:x\n";
+                    [ hints  check ]\naggregate=muhash\n[sync]\nout=null\nout=snapshot:x\n";
         for (line, words) in [
             ("reindex --par 1", "apus reindex --dbcache=2000 --replace --hints=a b=c --par 1"),
             ("reindex --dbcache 5 --hints=x", "apus reindex --replace --dbcache 5 --hints=x"),
-            ("utreexo prove", "apus utreexo prove --dbcache=2000 --out=proofs"),
+            ("hints check", "apus hints check --dbcache=2000 --aggregate=muhash"),
             ("sync", "apus sync --dbcache=2000 --replace --out=null --out=snapshot:x"),
             ("hints info f", "apus hints info f"),
         ] {

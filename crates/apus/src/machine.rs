@@ -185,6 +185,7 @@ fn features() -> Vec<&'static str> {
         ("cluster", cfg!(feature = "cluster")),
         ("remote-coins", cfg!(feature = "remote-coins")),
         ("s3", cfg!(feature = "s3")),
+        ("utreexo", cfg!(feature = "utreexo")),
         ("web", cfg!(feature = "web")),
     ];
     built_in.into_iter().filter(|(_, is_in)| *is_in).map(|(name, _)| name).collect()

@@ -8,6 +8,8 @@
 
 mod allocator;
 mod args;
+#[cfg(feature = "utreexo")]
+mod by_proofs;
 mod cli;
 #[cfg(feature = "cluster")]
 mod cluster;
@@ -19,7 +21,10 @@ mod failure;
 mod files;
 mod hints;
 mod machine;
+#[cfg_attr(not(feature = "utreexo"), path = "making/nothing.rs")]
+mod making;
 mod node;
+mod outside;
 #[cfg(feature = "web")]
 mod page;
 mod peers;
@@ -34,6 +39,7 @@ mod spelling;
 mod submit;
 mod sync;
 mod unpack;
+#[cfg(feature = "utreexo")]
 mod utreexo;
 mod verify;
 #[cfg_attr(not(feature = "web"), allow(dead_code, reason = "only the page shows all of it"))]
@@ -81,6 +87,7 @@ fn main() -> ExitCode {
         CliCommand::Verify(args) => verify::command(&args),
         CliCommand::Hints(args) => hints::command(&args),
         CliCommand::Snapshot(args) => snapshot::command(&args),
+        #[cfg(feature = "utreexo")]
         CliCommand::Utreexo(args) => utreexo::command(&args),
         CliCommand::Submit(args) => submit::command(&args),
         #[cfg(feature = "remote-coins")]

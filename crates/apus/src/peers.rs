@@ -3,16 +3,15 @@
 use crate::args::{PeerArgs, RunArgs};
 use crate::failure::Failure;
 use crate::report::{self, bytes};
-use apus_chain::{Network, Params};
+use apus_chain::Params;
 use apus_p2p::addresses::{dns_seeds, parse_address};
 use apus_p2p::download::Limit;
 use apus_p2p::network::{NetworkOptions, NetworkStatus, PeerStatus};
 use apus_p2p::transport::TransportChoice;
 use apus_storage::Storage;
+use apus_sync::MemoryParts;
 use apus_sync::peers::{KeptFolder, Peers};
-use apus_sync::{BridgePeers, MemoryParts};
 use serde_json::{Value, json};
-use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Peers that a line names.
@@ -60,46 +59,16 @@ pub(crate) fn start<'a>(
     Ok(Peers::start(options, workdir, keep)?)
 }
 
-/// The bridge nodes that are asked for proofs.
-pub(crate) fn bridges(
-    network: Network,
-    named: &[&str],
-    how: BridgePeersOptions,
-) -> Result<BridgePeers, Failure> {
-    let parse = |node: &&str| {
-        parse_address(node, network)
-            .map_err(|error| Failure::usage(format!("--proofs peer:{node}: {error}")))
-    };
-    Ok(BridgePeers {
-        addresses: named.iter().map(parse).collect::<Result<_, _>>()?,
-        proxy: how.proxy,
-        transport: how.transport,
-        patience: how.patience,
-    })
-}
-
-/// How bridge nodes are asked.
-#[derive(Clone, Copy)]
-pub(crate) struct BridgePeersOptions {
-    pub(crate) proxy: Option<SocketAddr>,
-    pub(crate) transport: TransportChoice,
-    pub(crate) patience: Duration,
-}
-
-impl From<&PeerArgs> for BridgePeersOptions {
-    fn from(args: &PeerArgs) -> Self {
-        Self { proxy: args.proxy, transport: transport(args), patience: patience(args) }
-    }
-}
-
-fn transport(args: &PeerArgs) -> TransportChoice {
+/// Which transports may be used.
+pub(crate) fn transport(args: &PeerArgs) -> TransportChoice {
     match args.v2transport {
         0 => TransportChoice::V1,
         _ => TransportChoice::Auto,
     }
 }
 
-fn patience(args: &PeerArgs) -> Duration {
+/// How long peers may give nothing that is of use.
+pub(crate) fn patience(args: &PeerArgs) -> Duration {
     Duration::from_secs(args.patience.into())
 }
 

@@ -90,6 +90,7 @@ fn way(args: &PlanArgs) -> Result<PlanWay, Failure> {
     #[cfg(feature = "remote-coins")]
     args.coins.beyond(in_order)?;
     match engine {
+        #[cfg(feature = "utreexo")]
         Some(EngineArg::Utreexo) => Err(Failure::usage(
             "what the engine utreexo takes cannot be foreseen: leave out --engine, or name another",
         )),

@@ -496,7 +496,7 @@ impl<'a> Renderer<'a> {
     fn disk_needed(&self, state: &mut RendererState, what: DiskUse, needed: u64, free: u64) {
         let (what, for_what) = match what {
             DiskUse::Progress => ("progress", "progress"),
-            DiskUse::Proofs => ("proofs", "files of proofs"),
+            DiskUse::Extra { word, what } => (word, what),
         };
         if needed >= DISK_TOLD {
             let (needed, free) = (bytes(needed), bytes(free));

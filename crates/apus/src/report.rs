@@ -5,7 +5,10 @@
 mod parts;
 
 pub(crate) use apus_sync::numbers::grouped;
-pub(crate) use parts::{FailedReport, WrittenFile, is_failed_report, leave_failed, write_report};
+pub(crate) use parts::{
+    FailedReport, ForestReport, ProofsReport, WrittenFile, is_failed_report, leave_failed,
+    write_report,
+};
 
 use crate::machine::{Machine, Program, cpu_seconds, rss_peak_bytes};
 use crate::print::hex;
@@ -15,7 +18,7 @@ use apus_sync::{
     ChainEnd, DatadirBlocks, Engine, FolderKind, Outcome, Unanchored, Validation, Workers,
     WrittenFolder,
 };
-use parts::{Cluster, ForestReport, ProofsReport};
+use parts::Cluster;
 use serde::Serialize;
 use std::fmt;
 use std::path::Path;
@@ -330,6 +333,8 @@ pub(crate) struct Circumstances {
     pub(crate) dbcache_mib: u64,
     pub(crate) peers: Option<PeersReport>,
     pub(crate) files: Vec<WrittenFile>,
+    pub(crate) utreexo: Option<ForestReport>,
+    pub(crate) proofs: Option<ProofsReport>,
 }
 
 /// A hash kept in internal order, as people see it.
@@ -350,7 +355,7 @@ impl RunReport {
                 (Some(_), _) => "swiftsync",
                 (None, Engine::Utxo) => "utxo",
                 (None, Engine::MergeSync) => "mergesync",
-                (None, Engine::Utreexo) => "utreexo",
+                (None, Engine::Outside(name)) => name,
             },
             validation: if verified.scripts { "full" } else { "assumevalid" },
             aggregate: hints.aggregate.map(AggregateKind::name),
@@ -366,10 +371,8 @@ impl RunReport {
             muhash: set.muhash().as_ref().map(display_hash),
             in_assumeutxo_table: set.in_assumeutxo_table,
             hash_serialized_3: set.hash_serialized_3().as_ref().map(display_hash),
-            utreexo: (written.utreexo.as_ref())
-                .or(written.proofs.as_ref().map(|proofs| &proofs.roots))
-                .map(ForestReport::of),
-            proofs: written.proofs.as_ref().map(ProofsReport::of),
+            utreexo: around.utreexo,
+            proofs: around.proofs,
             verified,
             assumed: assumed(validation, chain),
             assume_hinted_valid: hints.unanchored.as_ref().map(AssumedBlocks::of),

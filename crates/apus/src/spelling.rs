@@ -8,9 +8,10 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::ffi::OsString;
 
 /// Features that not every program has.
-const FEATURES: [(&str, bool); 3] = [
+const FEATURES: [(&str, bool); 4] = [
     ("cluster", cfg!(feature = "cluster")),
     ("remote-coins", cfg!(feature = "remote-coins")),
+    ("utreexo", cfg!(feature = "utreexo")),
     ("web", cfg!(feature = "web")),
 ];
 
@@ -18,6 +19,9 @@ const FEATURES: [(&str, bool); 3] = [
 pub(crate) fn advice(error: &clap::Error, words: impl Iterator<Item = OsString>) -> Option<String> {
     if let Some(ContextValue::String(command)) = error.get(ContextKind::InvalidSubcommand) {
         return of_command(command);
+    }
+    if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) {
+        return of_value(value);
     }
     if ![ErrorKind::UnknownArgument, ErrorKind::TooManyValues].contains(&error.kind()) {
         return None;
@@ -64,16 +68,30 @@ fn of_command(name: &str) -> Option<String> {
         }
         "cluster" => "cluster",
         "coins" => "remote-coins",
+        "utreexo" => "utreexo",
         _ => return None,
     };
     let why = without(feature, &FEATURES)?;
     Some(format!("unrecognized subcommand '{name}': {why}"))
 }
 
-/// What to say of an option that is in a feature which this program lacks.
+/// Values that are in a feature.
+fn of_value(value: &str) -> Option<String> {
+    let why = without(Some(value).filter(|it| *it == "utreexo")?, &FEATURES)?;
+    Some(format!("invalid value '{value}': {why}"))
+}
+
+/// What to say of a feature that this program lacks.
+#[cfg(feature = "cluster")]
+pub(crate) fn lacking_feature(feature: &str) -> Option<String> {
+    without(feature, &FEATURES)
+}
+
+/// What to say of an option, or a kind of output, that is in a feature which this program lacks.
 pub(crate) fn lacking(option: &str) -> Option<String> {
-    let feature = match option.split('-').next() {
+    let feature = match option.split(['-', ':']).next() {
         Some("coins") => "remote-coins",
+        Some("proofs" | "utreexo") => "utreexo",
         Some("web") => "web",
         _ => return None,
     };
@@ -143,6 +161,8 @@ mod tests {
             ("web", cfg!(feature = "web")),
             ("web-stay", cfg!(feature = "web")),
             ("coins-timeout", cfg!(feature = "remote-coins")),
+            ("proofs", cfg!(feature = "utreexo")),
+            ("utreexo:roots", cfg!(feature = "utreexo")),
         ] {
             assert_eq!(lacking(option).is_none(), is_in, "{option}");
         }

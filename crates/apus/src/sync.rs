@@ -5,23 +5,25 @@ mod run;
 pub(crate) use run::{run, work_path};
 
 use crate::args::{
-    AggregateArg, BlocksArg, ConnectArgs, EngineArg, HintsArg, PeerArgs, ProofsArg, RunArgs,
-    SinkArg, SourceArgs, SyncArgs,
+    AggregateArg, BlocksArg, ConnectArgs, EngineArg, HintsArg, PeerArgs, RunArgs, SinkArg,
+    SourceArgs, SyncArgs,
 };
+#[cfg(feature = "utreexo")]
+use crate::by_proofs;
 use crate::args::{expect_engine_takes, expect_undo_data, leave_witnesses};
 use crate::coins::Beyond;
 use crate::course::{Expected, RunWay, Writes, expected};
 use crate::failure::Failure;
 use crate::machine::threads;
 use crate::node::start_command;
-use crate::peers::{self, BridgePeersOptions};
+use crate::outside::{BridgeJob, OutsideEngine};
 use crate::print;
 use crate::report::RunReport;
 use crate::watched::About;
 use apus_chain::{Network, Params};
 use apus_datadir::BlocksFolder;
 use apus_sync::engines::swiftsync::hints::BitOrder;
-use apus_sync::{DatadirBlocks, Machines, ProofsInput, Stop, UsageError, UseIndex};
+use apus_sync::{DatadirBlocks, Engine, Machines, Stop, UseIndex};
 use std::path::{Path, PathBuf};
 
 /// Runs `apus sync`.
@@ -41,7 +43,13 @@ pub(crate) fn command_on(args: &SyncArgs, machines: Option<&dyn Machines>) -> Re
              those of peers kept, by --blocks keep with --out chainstate:DIR",
         ));
     }
-    let proofs = input(args)?;
+    #[cfg(feature = "utreexo")]
+    let engine_by_proofs = by_proofs::by_proofs(args)?;
+    #[cfg(feature = "utreexo")]
+    let outside = engine_by_proofs.as_ref().map(by_proofs::outside);
+    #[cfg(not(feature = "utreexo"))]
+    let outside = None;
+    expect_peers(args)?;
     expect_folder_options(args, hints.is_some())?;
     #[cfg(feature = "remote-coins")]
     let beyond = args.coins.beyond(engine == Some(EngineArg::Utxo))?;
@@ -56,12 +64,13 @@ pub(crate) fn command_on(args: &SyncArgs, machines: Option<&dyn Machines>) -> Re
     let report = run(&RunJob {
         hints,
         engine: match engine {
-            Some(EngineArg::Mergesync) => Some(apus_sync::Engine::MergeSync),
-            Some(EngineArg::Utxo) => Some(apus_sync::Engine::Utxo),
-            Some(EngineArg::Utreexo) => Some(apus_sync::Engine::Utreexo),
+            Some(EngineArg::Mergesync) => Some(Engine::MergeSync),
+            Some(EngineArg::Utxo) => Some(Engine::Utxo),
+            #[cfg(feature = "utreexo")]
+            Some(EngineArg::Utreexo) => Some(Engine::Outside(apus_proofs::ENGINE)),
             Some(EngineArg::Swiftsync) | None => None,
         },
-        proofs: proofs.as_ref(),
+        outside: outside.as_ref(),
         hints_order: args.hints_order,
         aggregate: args.proof.aggregate,
         connect: Some(&args.connect),
@@ -143,6 +152,20 @@ fn expect_purpose(args: &SyncArgs) -> Result<(), Failure> {
     ))
 }
 
+/// A proxy must lead to someone.
+fn expect_peers(args: &SyncArgs) -> Result<(), Failure> {
+    #[cfg(feature = "utreexo")]
+    let asks = args.proofs.name_peers();
+    #[cfg(not(feature = "utreexo"))]
+    let asks = false;
+    match args.peers.proxy.is_some() && args.blocksdir.is_some() && !asks {
+        false => Ok(()),
+        true => Err(Failure::usage(
+            "--proxy is for peers, and there are none: blocks come from --blocksdir",
+        )),
+    }
+}
+
 /// What a data directory can come from, and options that would do nothing.
 fn expect_folder_options(args: &SyncArgs, hints: bool) -> Result<(), Failure> {
     let has = |kind: fn(&SinkArg) -> bool| args.out.iter().filter(|sink| kind(sink)).count();
@@ -193,10 +216,10 @@ pub(crate) struct RunJob<'a> {
     pub(crate) source: JobSource<'a>,
     /// None where every block is connected in order.
     pub(crate) hints: Option<&'a HintsArg>,
-    /// Where proofs come from, for the engine that goes by them.
-    pub(crate) proofs: Option<&'a ProofsInput>,
+    /// The engine, where it is one that a feature adds.
+    pub(crate) outside: Option<&'a OutsideEngine<'a>>,
     /// What does blocks without hints, where the user says so.
-    pub(crate) engine: Option<apus_sync::Engine>,
+    pub(crate) engine: Option<Engine>,
     /// As the user says; the file itself may settle it.
     pub(crate) hints_order: Option<BitOrder>,
     pub(crate) aggregate: AggregateArg,
@@ -219,13 +242,6 @@ pub(crate) struct RunJob<'a> {
     pub(crate) machines: Option<&'a dyn Machines>,
 }
 
-/// Where proofs go, and how many blocks a file has.
-#[derive(Clone, Copy)]
-pub(crate) struct BridgeJob<'a> {
-    pub(crate) folder: &'a Path,
-    pub(crate) every: u32,
-}
-
 impl<'a> RunJob<'a> {
     /// A run over all blocks of a chain that writes nothing, and connects none of them.
     pub(crate) fn new(chain: Network, source: JobSource<'a>, run: &'a RunArgs) -> Self {
@@ -233,7 +249,7 @@ impl<'a> RunJob<'a> {
             chain,
             source,
             hints: None,
-            proofs: None,
+            outside: None,
             engine: None,
             hints_order: None,
             aggregate: AggregateArg::Sha256,
@@ -293,10 +309,9 @@ impl RunJob<'_> {
             JobSource::Peers(args) => Some(*args),
             JobSource::Files { .. } => None,
         };
-        let makes = match self.engine {
+        let makes = match self.outside {
             _ if self.bridge.is_some() => Some("`apus utreexo prove`"),
-            Some(apus_sync::Engine::Utreexo) => Some("--proofs"),
-            _ => None,
+            outside => outside.map(|outside| outside.option),
         };
         leave_witnesses(args, self.outputs, peers, makes)
     }
@@ -337,9 +352,9 @@ impl RunJob<'_> {
             (Some(_), _) => {
                 RunWay::Hints { connects: self.connect.is_some() && self.stop != Stop::AtHints }
             }
-            (None, Some(apus_sync::Engine::Utxo)) => RunWay::Order,
-            (None, Some(apus_sync::Engine::Utreexo)) => RunWay::Proofs,
-            (None, Some(apus_sync::Engine::MergeSync)) => RunWay::Join,
+            (None, Some(Engine::Utxo)) => RunWay::Order,
+            (None, Some(Engine::Outside(_))) => RunWay::Proofs,
+            (None, Some(Engine::MergeSync)) => RunWay::Join,
             (None, None) if files || kept => RunWay::Join,
             (None, None) => RunWay::Order,
         };
@@ -362,73 +377,5 @@ impl RunJob<'_> {
             _ if has(|sink| matches!(sink, SinkArg::Chainstate(_))) => Writes::Coins,
             _ => Writes::Files,
         }
-    }
-}
-
-/// Where proofs come from. The engine that goes by them needs block files, too, and keeps no set.
-fn input(args: &SyncArgs) -> Result<Option<ProofsInput>, Failure> {
-    let peers = args.proofs.iter().any(|arg| address(arg).is_some());
-    if args.peers.proxy.is_some() && args.blocksdir.is_some() && !peers {
-        return Err(Failure::usage(
-            "--proxy is for peers, and there are none: blocks come from --blocksdir",
-        ));
-    }
-    match (args.engine() == Some(EngineArg::Utreexo), args.proofs.is_empty()) {
-        (false, true) => return Ok(None),
-        (false, false) => {
-            return Err(Failure::usage(
-                "proofs are for the engine utreexo alone: leave out --engine, or --proofs",
-            ));
-        }
-        (true, true) => {
-            return Err(Failure::usage(
-                "the engine utreexo needs the folder of the files of proofs, --proofs DIR, or a bridge node to \
-                 ask for them, --proofs peer:HOST:PORT",
-            ));
-        }
-        (true, false) => {}
-    }
-    if args.blocksdir.is_none() {
-        return Err(Failure::usage(
-            "the engine utreexo takes blocks of files, range by range: name their folder by --blocksdir DIR",
-        ));
-    }
-    let keeps_set = |sink: &SinkArg| !matches!(sink, SinkArg::Utreexo(_) | SinkArg::Null);
-    if args.out.iter().any(keeps_set) {
-        return Err(Failure::usage(UsageError::NoSetKept.to_string()));
-    }
-    named(&args.proofs, args.chain, (&args.peers).into()).map(Some)
-}
-
-/// The folder, or the peers, that these name; one at least.
-pub(crate) fn named(
-    proofs: &[ProofsArg],
-    network: Network,
-    how: BridgePeersOptions,
-) -> Result<ProofsInput, Failure> {
-    if let Some(folder) = folder(proofs)? {
-        return Ok(ProofsInput::Folder(folder));
-    }
-    let named: Vec<&str> = proofs.iter().filter_map(address).collect();
-    peers::bridges(network, &named, how).map(ProofsInput::Peers)
-}
-
-/// The folder of proofs, if they come from one: then they come from nowhere else.
-fn folder(proofs: &[ProofsArg]) -> Result<Option<PathBuf>, Failure> {
-    let mut folders = proofs.iter().filter(|arg| address(arg).is_none());
-    match folders.next() {
-        Some(ProofsArg::Folder(folder)) if proofs.len() == 1 => Ok(Some(folder.clone())),
-        Some(ProofsArg::Folder(folder)) => Err(Failure::usage(format!(
-            "proofs come from one folder or from peers: leave out --proofs {}, or all others",
-            folder.display()
-        ))),
-        _ => Ok(None),
-    }
-}
-
-const fn address(arg: &ProofsArg) -> Option<&str> {
-    match arg {
-        ProofsArg::Peer(address) => Some(address.as_str()),
-        ProofsArg::Folder(_) => None,
     }
 }

@@ -1,20 +1,26 @@
 //! `apus utreexo`: prove, info, check, and what a verifier saves that remembers some leaves (caches).
 
-use crate::args::{AggregateArg, CachesArgs, ConnectArgs, ProveArgs, UtreexoArgs, UtreexoCommand};
+mod args;
+
+pub(crate) use args::{UtreexoArgs, UtreexoCommand};
+
+use crate::args::{AggregateArg, ConnectArgs};
 use crate::failure::Failure;
 use crate::files::expect_writable;
 use crate::machine::watch_signals;
+use crate::outside::BridgeJob;
 use crate::print;
 use crate::render::{Renderer, Watch};
 use crate::report::{bytes, grouped, write_report};
-use crate::sync::{BridgeJob, JobSource, RunJob, run};
+use crate::sync::{JobSource, RunJob, run};
 use crate::watched::About;
-use apus_storage::DirStorage;
-use apus_sync::{
-    CachesFound, CachesRequest, DatadirBlocks, ProofsTotals, Stop, Surveyed, UseIndex, parent,
-    proofs_files, replay_caches, survey_proofs,
+use apus_proofs::{
+    CachesFound, CachesRequest, ProofsTotals, Surveyed, proofs_files, replay_caches, survey_proofs,
 };
+use apus_storage::DirStorage;
+use apus_sync::{DatadirBlocks, Stop, UseIndex, parent};
 use apus_utreexo::{CacheCost, CachePolicy, CacheRule};
+use args::{CachesArgs, ProveArgs};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -49,7 +55,7 @@ fn prove(args: &ProveArgs) -> Result<(), Failure> {
         muhash: false,
         kept: DatadirBlocks::All,
         stop: args.stopatheight.map_or(Stop::AtTip, Stop::At),
-        proofs: None,
+        outside: None,
         bridge: Some(BridgeJob { folder: &args.out, every: args.every }),
         machines: None,
     })?;

@@ -10,7 +10,7 @@ use apus_storage::{
     read_whole, write_atomically,
 };
 use apus_sync::{
-    COINS, ENDED, FOREST, GONE, HINTS, IoError, LOCK, POSITIONS, RECORD, SyncError, UsageError,
+    COINS, ENDED, GONE, HINTS, INDEX, IoError, LOCK, POSITIONS, RECORD, SyncError, UsageError,
 };
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -97,7 +97,7 @@ impl WorkFolder {
         begun.inspect_err(|_| self.leave())?;
         let folder = self.storage.folder();
         let is_ours = |name: &str| {
-            let is_folder = [COINS, FOREST, HINTS].contains(&name);
+            let is_folder = [COINS, INDEX, HINTS].contains(&name);
             apus_sync::is_work_file(name) && (!is_folder || is_made_by_a_run(&folder.join(name)))
         };
         self.close_to_others(is_ours)?;

@@ -9,6 +9,7 @@ mod bad_blocks;
 mod bad_hints;
 mod bad_usage;
 mod bitcoind;
+#[cfg(feature = "utreexo")]
 mod caches;
 #[cfg(feature = "remote-coins")]
 mod coins;
@@ -22,10 +23,12 @@ mod memory;
 mod pipes;
 mod plan;
 mod plot;
+#[cfg(feature = "utreexo")]
 mod proofs;
 mod resume;
 mod shared;
 mod short;
 mod snapshot;
+#[cfg(feature = "utreexo")]
 mod utreexo;
 mod workdir;

@@ -19,6 +19,7 @@ mod netns;
 mod nodes;
 mod outsider;
 mod outsiders;
+#[cfg(feature = "utreexo")]
 mod proven;
 mod read_once;
 mod refusals;

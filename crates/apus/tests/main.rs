@@ -2,12 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a failure here is a failed test")]
 
-#[path = "../../sync/tests/laws/utreexo/bridge.rs"]
+#[cfg(feature = "utreexo")]
+#[path = "../../../extras/proofs/tests/laws/utreexo/bridge.rs"]
 #[allow(dead_code, reason = "the tests of the engine use all of it")]
 mod bridge;
 #[allow(dead_code, reason = "the tests of apus-bench use all of it")]
 mod desk;
 mod lived;
+#[cfg(feature = "utreexo")]
 mod proof_files;
 
 mod cli;

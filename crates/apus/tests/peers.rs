@@ -5,6 +5,7 @@ mod btcd;
 mod follow;
 mod lines;
 pub(crate) mod nodes;
+#[cfg(feature = "utreexo")]
 mod proofs;
 mod relay;
 mod serve;

@@ -7,7 +7,6 @@
 
 pub mod cache;
 pub mod fetch;
-pub mod forest;
 pub mod store;
 pub mod view;
 

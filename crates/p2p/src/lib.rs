@@ -3,7 +3,7 @@
 //! What decides is written without sockets, clocks and threads, so that tests can drive it through
 //! any schedule: [`headers`] and [`download`] are told what happened and say what to do. The parts
 //! that touch the network are beside them; [`network`] puts all of it together. Blocks are mere
-//! data here, and so are the proofs of [`utreexo`]: the caller that takes them checks them.
+//! data here, and so is what messages hold that are not known here: the caller checks them.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
@@ -12,9 +12,7 @@ pub mod download;
 pub mod headers;
 pub mod message;
 pub mod network;
-pub mod proofs;
 pub mod transport;
-pub mod utreexo;
 
 /// A peer of this run: given out once, never again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

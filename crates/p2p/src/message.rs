@@ -14,7 +14,6 @@ pub use codec::{
 pub use crate::addresses::Services;
 
 use crate::addresses::NodeAddress;
-use crate::utreexo::UtreexoMessage;
 use apus_chain::BlockHash;
 use std::fmt;
 
@@ -84,10 +83,13 @@ pub enum Message {
     NotFound(Vec<Inventory>),
     /// A block, with witnesses if it was asked for so.
     Block(Vec<u8>),
-    /// About proofs of coins (BIP-183, draft).
-    Utreexo(UtreexoMessage),
-    /// A message of no use here, by its name.
-    Other(String),
+    /// A message that is not known here.
+    Other {
+        /// Its name.
+        name: String,
+        /// Its payload.
+        payload: Vec<u8>,
+    },
 }
 
 /// What a peer says of itself (Core `net_processing.cpp`, `PushNodeVersion`).

@@ -1,16 +1,12 @@
 //! [`SyncError`]: everything that can end a run, in the kinds that exit codes tell apart.
 
-mod bridge;
 mod invalid;
 mod io_error;
-mod proofs;
 mod source;
 mod usage;
 
-pub use bridge::BridgeError;
 pub use invalid::{ChainGap, GapStretch, InvalidBlock, InvalidError};
 pub use io_error::IoError;
-pub use proofs::ProofsError;
 pub use source::ClockError;
 pub use source::SourceError;
 pub use usage::NotAnchored;
@@ -79,9 +75,6 @@ pub enum SyncError {
         /// What is wrong.
         error: SnapshotError,
     },
-    /// Files of proofs.
-    #[error(transparent)]
-    Proofs(#[from] ProofsError),
     /// A block of the chain breaks a rule, or cannot be had, and the run cannot go on without it.
     #[error("{error}. {why}")]
     NoWayOn {
@@ -90,9 +83,6 @@ pub enum SyncError {
         /// Why there is no other way.
         why: NoWayOn,
     },
-    /// Files of proofs, and the forest that they come of.
-    #[error(transparent)]
-    Bridge(#[from] BridgeError),
     /// Connecting blocks.
     #[error("{error}")]
     Chainstate {
@@ -159,16 +149,9 @@ pub enum NoWayOn {
         /// Where the hints stop.
         stop: Height,
     },
-    /// The block is one of those that proofs are about.
-    #[error(
-        "The proofs reach over it, up to block {stop}, so the blocks given are no valid chain for them: end \
-         the run below it, or do without proofs (--engine mergesync): such a run puts the block aside and goes \
-         on along the best chain that is left"
-    )]
-    UnderProofs {
-        /// Where the proofs stop.
-        stop: Height,
-    },
+    /// An engine from outside cannot, and says why.
+    #[error("{0}")]
+    Engine(String),
     /// The best chain that is left does not have the block where the hints stop.
     #[error(
         "The best chain without it parts from this one below block {stop}, where the hints stop, so \
@@ -272,7 +255,6 @@ impl SyncError {
             Self::Network(_) => "network",
             Self::Hints { .. } => "hints",
             Self::Snapshot { .. } => "snapshot",
-            Self::Proofs(_) | Self::Bridge(_) => "proofs",
             Self::Chainstate { .. } | Self::Coins(_) => "coins",
             Self::Scripts(_) => "scripts",
             Self::Run(error) => error.class(),
@@ -294,13 +276,11 @@ impl SyncError {
             Self::Network(_) => ErrorKind::Io,
             Self::Blocks(apus_datadir::BlockStoreError::Foreign { .. }) => ErrorKind::Usage,
             Self::Blocks(_) => ErrorKind::Io,
-            Self::Proofs(error) => error.kind(),
             Self::Hints { error, .. } if error.kind() == HintsErrorKind::Io => ErrorKind::Io,
             Self::Hints { .. } => ErrorKind::Wrong,
             Self::Snapshot { error: SnapshotError::OtherNetwork { .. }, .. } => ErrorKind::Usage,
             Self::Snapshot { error, .. } if error.is_invalid() => ErrorKind::Wrong,
             Self::Snapshot { .. } => ErrorKind::Io,
-            Self::Bridge(error) => error.kind(),
             Self::Run(error) => error.kind(),
             Self::Chainstate { error } => chainstate_kind(error),
             Self::Coins(error) => store_kind(error),

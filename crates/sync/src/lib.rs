@@ -5,21 +5,24 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod best_chain;
-mod bridge;
+#[doc(hidden)]
+pub mod chain_index;
 pub mod chainman;
+#[doc(hidden)]
+pub mod commitment;
 pub mod engines;
 #[doc(hidden)]
 pub mod error;
 #[doc(hidden)]
 pub mod folder;
-mod machines;
+#[doc(hidden)]
+pub mod machines;
 mod node_tip;
 pub mod numbers;
 #[doc(hidden)]
 pub mod pass;
 #[doc(hidden)]
 pub mod progress;
-mod proofs;
 #[doc(hidden)]
 pub mod request;
 mod run;
@@ -42,23 +45,20 @@ pub mod workdir;
 
 pub use engines::mergesync::disk_bytes as mergesync_disk_bytes;
 pub use error::{
-    BridgeError, ChainGap, ClockError, ErrorKind, GapStretch, InvalidBlock, InvalidError, IoError,
-    NoWayOn, NotAnchored, ProofsError, RunError, SourceError, SyncError, UsageError,
+    ChainGap, ClockError, ErrorKind, GapStretch, InvalidBlock, InvalidError, IoError, NoWayOn,
+    NotAnchored, RunError, SourceError, SyncError, UsageError,
 };
 pub use folder::{BlocksRead, DatadirBlocks, FolderKind, FolderOutput, WrittenFolder};
 pub use folder::{Drafted, draft_of, expect_draft, expect_not_planted, owner_out_of_reach, parent};
 pub use folder::{complete as complete_folders, is_unfinished as is_unfinished_folder};
-pub use machines::{Machines, RootsAround, Segments};
+pub use machines::{Machines, NamedPass, Segments, SharedPass};
 pub use node_tip::NodeTip;
 pub use progress::{ChainBy, DiskUse, Event, Observer, Phase, Progress, Silent, Worker, Workers};
 pub use progress::{Segment, SegmentState};
-pub use proofs::caches::{CachesFound, CachesRequest, replay_caches};
-pub use proofs::{ProofsMade, ProofsTotals, Surveyed, proofs_files, survey_proofs};
 pub use request::{
-    BridgeOptions, BridgePeers, ChainEnd, ChainEngine, ConnectOptions, Engine, HintedTask,
-    HintedValidity, HintsInput, HintsProof, LAST_BLOCKS, MemoryParts, MergeSyncTask, OpenForest,
-    OpenStore, Outcome, Output, OutputKind, ProofsInput, ProvenTask, Request, RunEnv, ScriptCounts,
-    SetHashes, SetSummary, Source, Stop, Task, Validation, Written,
+    ChainEnd, ChainEngine, ConnectOptions, Engine, HintedTask, HintedValidity, HintsInput,
+    HintsProof, LAST_BLOCKS, MemoryParts, MergeSyncTask, OpenStore, Outcome, Output, OutputKind,
+    Request, RunEnv, ScriptCounts, SetHashes, SetSummary, Source, Stop, Task, Validation, Written,
 };
 pub use run::{
     discard_progress, expect_work_folder, give_up_progress, has_progress, keep_record, run,
@@ -76,7 +76,7 @@ pub use verify::{
 };
 pub use warning::{Unanchored, Warning};
 pub use workdir::names::{
-    COINS, ENDED, FOREST, GONE, HINTS, KEPT, LOCK, POSITIONS, RECORD, is_work_file,
+    COINS, ENDED, GONE, HINTS, INDEX, KEPT, LOCK, POSITIONS, RECORD, is_work_file,
 };
 
 /// The interpreter of scripts that this build has.

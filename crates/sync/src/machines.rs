@@ -4,17 +4,19 @@
 //! segment is tried, and how bytes travel, is the business of what implements this.
 
 use crate::engines::mergesync::{MergeWork, SharedResult};
-use crate::engines::pass::{Pass, RunKind};
+use crate::engines::pass::{FinishedSegment, PartialResult, Pass, RunKind, Work};
 use crate::engines::swiftsync::{self, SegmentHints};
-use crate::engines::utreexo;
 use crate::error::SyncError;
 use crate::pass::{Counters, Dispatch, InputOf, PassJob, TakeDone};
+use crate::progress::Observer;
 use crate::request::Request;
 use crate::source::{ChainSource, GivenBlocks};
-use crate::workdir::Workdir;
+use crate::supply::{Supply, Walker};
 use crate::workdir::plan::Plan;
-use apus_chain::HeightRange;
-use apus_utreexo::Roots;
+use crate::workdir::{FinishedRange, Workdir};
+use apus_chain::{Height, HeightRange, Reader};
+use std::any::Any;
+use std::sync::atomic::AtomicBool;
 
 /// Other machines, which do segments in place of this one's threads.
 ///
@@ -33,12 +35,12 @@ pub trait Machines: Sync {
         take: &mut TakeDone<'_, swiftsync::Partial>,
     ) -> Result<(), SyncError>;
 
-    /// Does the segments `todo` by proofs, with the roots around each as far as they are known here.
-    fn proven(
+    /// Does the segments `todo` of a pass from outside, and gives what each leaves to `take`.
+    fn outside(
         &self,
         segments: &Segments<'_>,
-        roots: &RootsAround<'_>,
-        take: &mut TakeDone<'_, utreexo::Partial>,
+        pass: &NamedPass<'_>,
+        take: &mut TakeDone<'_, AnyPartial>,
     ) -> Result<(), SyncError>;
 
     /// Does all three steps of mergesync: blocks, the join, blocks with their coins.
@@ -52,9 +54,6 @@ pub trait Machines: Sync {
     /// Waits until nothing is left elsewhere of runs that have ended. What cannot be removed is a warning.
     fn closed(&self, request: &Request<'_>);
 }
-
-/// The roots around a segment, before and after it.
-pub type RootsAround<'a> = dyn Fn(HeightRange) -> Option<(&'a Roots, &'a Roots)> + 'a;
 
 /// Segments of a run for other machines.
 pub struct Segments<'a> {
@@ -96,24 +95,132 @@ where
     }
 }
 
-/// Segments by proofs, done by other machines.
-pub(crate) struct ProvenElsewhere<'a> {
-    pub machines: &'a dyn Machines,
-    pub plan: &'a Plan,
-    pub roots: &'a RootsAround<'a>,
+/// A pass from outside, where its run is.
+pub struct NamedPass<'a> {
+    /// By what machines know it.
+    pub name: &'static str,
+    /// What they are told of a segment.
+    pub told: &'a TellSegment<'a>,
+    /// Reads what a segment leaves beside its runs; none where the bytes are no such thing.
+    pub read: fn(&mut Reader<'_>) -> Option<AnyPartial>,
 }
 
-impl<'u> Dispatch<utreexo::Utreexo<'u>> for ProvenElsewhere<'_> {
+/// What machines are told of a segment, as bytes.
+pub type TellSegment<'a> = dyn Fn(HeightRange) -> Result<Vec<u8>, SyncError> + 'a;
+
+/// The segments of a pass from outside, done by other machines.
+pub struct Elsewhere<'a> {
+    /// The machines.
+    pub machines: &'a dyn Machines,
+    /// The run's plan.
+    pub plan: &'a Plan,
+    /// By what they know the pass.
+    pub name: &'static str,
+    /// What they are told of a segment.
+    pub told: &'a TellSegment<'a>,
+}
+
+impl<P: Pass> Dispatch<P> for Elsewhere<'_>
+where
+    P::Partial: 'static,
+{
     fn run(
         &self,
-        job: &PassJob<'_, utreexo::Utreexo<'u>>,
+        job: &PassJob<'_, P>,
         todo: &[HeightRange],
         counters: &Counters,
-        take: &mut TakeDone<'_, utreexo::Partial>,
+        take: &mut TakeDone<'_, P::Partial>,
     ) -> Result<(), SyncError> {
         let PassJob { request, source, .. } = *job;
-        let runs = <utreexo::Utreexo<'u> as Pass>::RUNS;
-        let segments = Segments { request, source, plan: self.plan, todo, runs, counters };
-        self.machines.proven(&segments, self.roots, take)
+        let segments = Segments { request, source, plan: self.plan, todo, runs: P::RUNS, counters };
+        let read = AnyPartial::read::<P::Partial>;
+        let pass = NamedPass { name: self.name, told: self.told, read };
+        let mut take = |done: Option<FinishedRange<AnyPartial>>| {
+            take(done.map(|done| done.map(AnyPartial::into)))
+        };
+        self.machines.outside(&segments, &pass, &mut take)
+    }
+}
+
+/// What a segment of whichever pass leaves beside its runs.
+pub struct AnyPartial {
+    partial: Box<dyn Any + Send>,
+    /// The heights covered.
+    pub ranges: Vec<HeightRange>,
+    /// How much was done.
+    pub done: Work,
+    /// About how many coins the blocks leave.
+    pub coins_about: i64,
+}
+
+impl AnyPartial {
+    /// Reads that of a pass.
+    pub fn read<R: PartialResult + 'static>(reader: &mut Reader<'_>) -> Option<Self> {
+        let partial = R::read(reader)?;
+        let (ranges, done) = (partial.ranges().to_vec(), partial.done());
+        let coins_about = partial.coins_about();
+        Some(Self { partial: Box::new(partial), ranges, done, coins_about })
+    }
+
+    /// As that of the pass whose [`read`](Self::read) it came from.
+    pub fn into<R: 'static>(self) -> R {
+        *self.partial.downcast().expect("it was read as this pass leaves it")
+    }
+}
+
+/// A pass from outside, where machines do its segments.
+pub trait SharedPass: Sync {
+    /// By what they know it.
+    fn name(&self) -> &'static str;
+
+    /// Makes ready for the segments of a run.
+    fn begin<'a>(
+        &'a self,
+        work: &SegmentWork<'a>,
+    ) -> Result<Box<dyn SegmentWorker + 'a>, SyncError>;
+}
+
+/// What a machine has for the segments of a run.
+#[derive(Clone, Copy)]
+pub struct SegmentWork<'a> {
+    /// The run's plan.
+    pub plan: &'a Plan,
+    /// The chain and its blocks.
+    pub source: &'a dyn ChainSource,
+    /// Told what happens.
+    pub observer: &'a dyn Observer,
+    /// Set from outside to stop.
+    pub interrupt: &'a AtomicBool,
+}
+
+/// Does segments of a run, by one thread each.
+pub trait SegmentWorker: Sync {
+    /// Does a segment, by what is told of it; none where it was halted. `each` hears of the height and the bytes of each
+    /// block.
+    fn segment(
+        &self,
+        told: &[u8],
+        range: HeightRange,
+        blocks: (&Supply<'_>, &mut Walker<'_>),
+        each: &dyn Fn(Height, u64),
+    ) -> Result<Option<FinishedSegment<PartialBytes>>, SyncError>;
+}
+
+/// What a segment leaves beside its runs, as it is sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartialBytes {
+    /// Its byte form.
+    pub bytes: Vec<u8>,
+    /// How much was done.
+    pub done: Work,
+}
+
+impl PartialBytes {
+    /// What a segment leaves, as it is sent.
+    pub fn of<R: PartialResult>(finished: FinishedSegment<R>) -> FinishedSegment<Self> {
+        let FinishedSegment { partial, runs } = finished;
+        let mut bytes = Vec::new();
+        partial.write(&mut bytes);
+        FinishedSegment { partial: Self { bytes, done: partial.done() }, runs }
     }
 }

@@ -84,7 +84,7 @@ pub fn last_assumed(request: &Request<'_>, source: &dyn ChainSource, last: Heigh
 
 /// The last block that Core would take for valid where it does so with this one and those below; 0 where there is
 /// none.
-fn assumed_by(
+pub fn assumed_by(
     request: &Request<'_>,
     source: &dyn ChainSource,
     assume_valid: Option<BlockHash>,
@@ -93,13 +93,12 @@ fn assumed_by(
     checks.last_assumed().unwrap_or_default()
 }
 
-/// Whether blocks that are valid are wanted whole: handed on to a node, or for proofs, which say what of a coin its
-/// spend's witness tells.
+/// Whether blocks that are valid are wanted whole: handed on to a node, or for an index.
 pub fn needs_blocks(request: &Request<'_>, source: &dyn ChainSource) -> bool {
     let has_blocks = |output: &FolderOutput| matches!(output.kind, FolderKind::Datadir(_));
     source.archive().is_some()
         || request.folders.iter().any(has_blocks)
-        || request.bridge().is_some()
+        || request.index().is_some()
 }
 
 /// Whether witnesses may be left alone: the run says so, and nothing depends on them.
@@ -236,7 +235,7 @@ pub fn run<P: Pass>(
     let counters = Counters::default();
     for done in &done {
         counters.add(done.partial.done());
-        counters.finished(&done.partial);
+        counters.finished(done.partial.done().bytes, done.partial.coins_about());
         counters.add_weight(weight_of(job.source, done.range));
     }
     tell_segments(job, segments, &todo);
@@ -405,10 +404,10 @@ impl Counters {
         self.weight.fetch_add(weight, Ordering::Relaxed);
     }
 
-    /// Of a segment that is done, beside its work.
-    pub fn finished(&self, partial: &impl PartialResult) {
-        self.finished_bytes.fetch_add(partial.done().bytes, Ordering::Relaxed);
-        self.coins_about.fetch_add(partial.coins_about(), Ordering::Relaxed);
+    /// Of a segment that is done, beside its work: the bytes of its blocks, and about how many coins they leave.
+    pub fn finished(&self, bytes: u64, coins_about: i64) {
+        self.finished_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.coins_about.fetch_add(coins_about, Ordering::Relaxed);
     }
 
     /// About how many coins so many bytes of blocks leave, by those of the segments that are done.

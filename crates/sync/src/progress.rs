@@ -12,8 +12,13 @@ use std::time::Duration;
 pub enum DiskUse {
     /// Progress, in the work folder.
     Progress,
-    /// Files of proofs, in their folder.
-    Proofs,
+    /// What is built on this crate, in places of its own.
+    Extra {
+        /// A word for it, for programs.
+        word: &'static str,
+        /// What it is, for people.
+        what: &'static str,
+    },
 }
 
 /// A stretch of a run that is timed and shown by itself.
@@ -25,8 +30,7 @@ pub enum Phase {
     Undo,
     /// Reading the hints once, to know their form and where each segment's lie.
     Hints,
-    /// Reading what blocks spend: the last ones, where hints reach into them and they are to be connected; those of
-    /// proofs, to know when each leaf is spent.
+    /// Reading what blocks spend: the last ones, where hints reach into them and they are to be connected.
     Spends,
     /// Checking blocks and running the engine.
     Blocks,
@@ -34,8 +38,6 @@ pub enum Phase {
     Join,
     /// Connecting blocks in ascending height, on coins that are looked up or were found by a join.
     Connect,
-    /// Making the roots of the Utreexo forest of the leaves that survive.
-    Forest,
     /// Gathering the coins in order and writing them out.
     Coins,
     /// Writing the block index of a data directory.
@@ -48,8 +50,8 @@ pub enum Phase {
     Compare,
     /// Looking at blocks of a node one by one.
     Survey,
-    /// Going over proofs with caches of several sizes.
-    Caches,
+    /// Something that is built on this crate, by its word.
+    Extra(&'static str),
 }
 
 impl Phase {
@@ -63,14 +65,13 @@ impl Phase {
             Self::Blocks => "blocks",
             Self::Join => "join",
             Self::Connect => "connect",
-            Self::Forest => "forest",
             Self::Coins => "coins",
             Self::Index => "index",
             Self::CheckCoins => "check-coins",
             Self::CheckBlocks => "check-blocks",
             Self::Compare => "compare",
             Self::Survey => "survey",
-            Self::Caches => "caches",
+            Self::Extra(word) => word,
         }
     }
 }

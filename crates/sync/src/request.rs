@@ -2,10 +2,13 @@
 //!
 //! Values only: what is done with them is elsewhere.
 
+use crate::chain_index::ChainIndex;
+use crate::commitment::{NewHasher, SetCommitment};
 use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::engines::swiftsync::hints::HintsOptions;
 use crate::error::{InvalidError, SyncError, UsageError};
 use crate::folder::FolderOutput;
+use crate::machines::{Machines, SharedPass};
 use crate::progress::Observer;
 use crate::source::GivenBlocks;
 use crate::source::blocksdir::UseIndex;
@@ -13,16 +16,12 @@ use crate::source::peers::Peers;
 use crate::source::{ChainSource, SearchOptions};
 use apus_chain::{BlockHash, HeaderChain, Height, Params, ScriptVerifier};
 use apus_datadir::BlocksFolder;
-use apus_engine::utxo::forest::ForestStore;
 use apus_engine::utxo::{CoinsStore, StoreError};
-use apus_p2p::addresses::NodeAddress;
-use apus_p2p::transport::TransportChoice;
 use apus_storage::Storage;
 pub use memory::MemoryParts;
 pub use outcome::{
     ChainEnd, HintsProof, Outcome, ScriptCounts, SetHashes, SetSummary, Validation, Written,
 };
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -38,28 +37,6 @@ pub enum HintsInput {
     File(PathBuf, HintsOptions),
     /// A UTXO snapshot as `dumptxoutset` writes it.
     Snapshot(PathBuf),
-}
-
-/// Where proofs of what blocks spend come from.
-#[derive(Debug, Clone)]
-pub enum ProofsInput {
-    /// The folder of files of proofs.
-    Folder(PathBuf),
-    /// Bridge nodes of Utreexo.
-    Peers(BridgePeers),
-}
-
-/// Bridge nodes, and how to connect to them.
-#[derive(Debug, Clone)]
-pub struct BridgePeers {
-    /// Where they are; one at least.
-    pub addresses: Vec<NodeAddress>,
-    /// A SOCKS5 proxy to go through.
-    pub proxy: Option<SocketAddr>,
-    /// Which transports may be used.
-    pub transport: TransportChoice,
-    /// How long they may give nothing that was asked for.
-    pub patience: Duration,
 }
 
 /// What a run does where blocks under hints are not all assumed valid by Core.
@@ -95,8 +72,6 @@ pub enum OutputKind {
     Snapshot,
     /// A BIP-456 hintsfile.
     Hints,
-    /// The roots of the Utreexo forest.
-    Utreexo,
 }
 
 /// Where blocks come from.
@@ -128,8 +103,8 @@ pub enum Engine {
     Utxo,
     /// In any order: spends are joined with the coins that they take.
     MergeSync,
-    /// Range by range in any order, by proofs of the coins that they spend. No set comes of it.
-    Utreexo,
+    /// One from outside ([`Task::By`]), by its name.
+    Outside(&'static str),
 }
 
 /// What does blocks, and what it has to know for that.
@@ -144,8 +119,6 @@ pub enum Task<'a> {
     InOrder(ConnectOptions<'a>),
     /// All blocks in any order: spends are joined with the coins that they take.
     MergeSync(MergeSyncTask<'a>),
-    /// All blocks range by range in any order, by proofs of the coins that they spend. No set comes of it.
-    Proven(ProvenTask),
     /// All blocks by an engine from outside.
     By(&'a dyn ChainEngine),
 }
@@ -158,7 +131,7 @@ pub enum Task<'a> {
 /// depend on threads, timing or memory. An engine that takes blocks segment by segment in any order is a
 /// [`Pass`](crate::engines::pass::Pass), which the run drives.
 pub trait ChainEngine: Sync {
-    /// Does the blocks.
+    /// Does the blocks, or has `machines` do its segments.
     ///
     /// # Errors
     /// The lowest block that breaks a rule, whatever is found first; an engine's own errors are [`RunError`](crate::RunError)s.
@@ -166,7 +139,13 @@ pub trait ChainEngine: Sync {
         &self,
         request: &'a Request<'a>,
         chain: Arc<dyn ChainSource + 'a>,
+        machines: Option<&dyn Machines>,
     ) -> Result<Outcome, SyncError>;
+
+    /// By what other machines do its segments, if they can.
+    fn shared(&self) -> Option<&dyn SharedPass> {
+        None
+    }
 }
 
 /// Blocks under hints.
@@ -187,17 +166,8 @@ pub struct HintedTask<'a> {
 pub struct MergeSyncTask<'a> {
     /// How blocks are connected.
     pub connect: ConnectOptions<'a>,
-    /// Proofs to make of what each block spends; for blocks of files.
-    pub bridge: Option<BridgeOptions<'a>>,
-}
-
-/// Blocks by proofs.
-#[derive(Clone)]
-pub struct ProvenTask {
-    /// Where the proofs come from.
-    pub proofs: ProofsInput,
-    /// The block up to which scripts are taken for valid, under Core's conditions; none where all are to be run.
-    pub assume_valid: Option<BlockHash>,
+    /// An index from outside that follows the blocks; for blocks of files.
+    pub index: Option<&'a dyn ChainIndex>,
 }
 
 /// With what a run works, whatever it does.
@@ -239,7 +209,7 @@ pub struct Request<'a> {
     pub task: Task<'a>,
     /// The block up to which witnesses are left alone, under Core's conditions for scripts that are taken for
     /// valid ([`BlockChecker::leave_witnesses`]); none where all are checked. They are all the same where blocks
-    /// are handed on or proofs are made.
+    /// are handed on or an index follows them.
     ///
     /// [`BlockChecker::leave_witnesses`]: apus_chain::BlockChecker::leave_witnesses
     pub leave_witnesses: Option<BlockHash>,
@@ -249,6 +219,8 @@ pub struct Request<'a> {
     pub follow: bool,
     /// Files to write once the set is proven.
     pub outputs: &'a [Output],
+    /// A commitment to the set, from outside, to make once the set is proven.
+    pub commitment: Option<&'a dyn SetCommitment>,
     /// Folders to write once the set is proven.
     pub folders: &'a [FolderOutput],
     /// Whether the set's MuHash is wanted, which takes up to two microseconds a coin.
@@ -303,7 +275,7 @@ impl<'a> Request<'a> {
             Task::Hinted(task) => task.connect.as_ref(),
             Task::Unhinted(connect) | Task::InOrder(connect) => Some(connect),
             Task::MergeSync(task) => Some(&task.connect),
-            Task::Proven(_) | Task::By(_) => None,
+            Task::By(_) => None,
         }
     }
 
@@ -314,46 +286,30 @@ impl<'a> Request<'a> {
 
     /// The block up to which scripts are taken for valid, under Core's conditions; none where all are to be run.
     pub fn assume_valid(&self) -> Option<BlockHash> {
-        match &self.task {
-            Task::Proven(task) => task.assume_valid,
-            _ => self.connect()?.assume_valid,
-        }
+        self.connect()?.assume_valid
     }
 
-    /// The proofs to make, if some are.
-    pub fn bridge(&self) -> Option<&BridgeOptions<'a>> {
+    /// The index that follows the blocks, if there is one.
+    pub fn index(&self) -> Option<&'a dyn ChainIndex> {
         match &self.task {
-            Task::MergeSync(task) => task.bridge.as_ref(),
+            Task::MergeSync(task) => task.index,
             _ => None,
         }
     }
 
-    /// Whether the leaves of the Utreexo forest must be told.
-    pub fn wants_leaves(&self) -> bool {
-        self.outputs.iter().any(|output| output.kind == OutputKind::Utreexo)
+    /// Whether a commitment to the set is to be made.
+    pub fn wants_commitment(&self) -> bool {
+        self.commitment.is_some_and(|commitment| commitment.is_wanted())
+    }
+
+    /// What hashes coins for a commitment, if one is given.
+    pub fn hasher(&self) -> Option<NewHasher> {
+        self.commitment.map(|commitment| commitment.hasher())
     }
 }
 
 /// Opens the coins of a run.
 pub type OpenStore<'a> = dyn Fn() -> Result<Arc<dyn CoinsStore>, StoreError> + Sync + 'a;
-
-/// Opens the forest of a run.
-pub type OpenForest<'a> = dyn Fn() -> Result<Arc<dyn ForestStore>, StoreError> + Sync + 'a;
-
-/// How proofs are made.
-#[derive(Clone)]
-pub struct BridgeOptions<'a> {
-    /// The folder of their files.
-    pub storage: Arc<dyn Storage>,
-    /// The same as a path, to ask how much room is there; not asked where there is no such folder.
-    pub folder: PathBuf,
-    /// Files end at heights that are multiples of this.
-    pub every: u32,
-    /// Opens the forest, which stays when the progress goes.
-    pub store: &'a OpenForest<'a>,
-    /// Memory for the forest, in bytes.
-    pub memory_bytes: u64,
-}
 
 /// How blocks are connected.
 #[derive(Clone)]

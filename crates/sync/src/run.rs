@@ -3,24 +3,22 @@
 mod hints_of_set;
 
 use crate::best_chain::{CHAINS_LEFT_MAX, chain_anew, headers};
+use crate::commitment::{HashParts, StoredHashes};
 use crate::engines::in_order;
 use crate::engines::in_order::chains::begin_anew;
 use crate::engines::mergesync::{self, MergeOutcome, MergedSet};
 use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::engines::swiftsync::{CoinTotals, Counts, SwiftSync};
 use crate::engines::swiftsync::{Hinted, Proven, prove};
-use crate::engines::utreexo::AmountSums;
-use crate::engines::utreexo::{self, Validated};
 use crate::error::{InvalidError, IoError, SyncError, UsageError};
 use crate::folder::FolderOutput;
 use crate::machines::Machines;
 use crate::progress::Event;
 use crate::request::{
-    ChainEnd, Engine, HintedTask, HintsProof, MergeSyncTask, Outcome, ProvenTask, Request, RunEnv,
-    SetSummary, Source, Stop, Task, Validation, Written,
+    ChainEnd, Engine, HintedTask, HintsProof, MergeSyncTask, Outcome, Request, RunEnv, SetSummary,
+    Source, Stop, Task, Validation,
 };
 use crate::sink::SetInfo;
-use crate::sink::forest::StoredLeaves;
 use crate::sink::put::{Put, forget_damaged, write_out};
 use crate::sink::read_back::complete;
 use crate::source::{ChainSource, not_kept};
@@ -73,8 +71,12 @@ fn compute<'a>(
 ) -> Result<Outcome, SyncError> {
     let task = match &request.task {
         Task::Hinted(task) => task,
-        Task::By(engine) => return engine.run(request, headers(request, None)?),
-        Task::Proven(task) => return validate(request, task, &*headers(request, None)?, machines),
+        Task::By(engine) => {
+            if engine.shared().is_none() {
+                expect_one_machine(request, "a run by this engine")?;
+            }
+            return engine.run(request, headers(request, None)?, machines);
+        }
         Task::MergeSync(_) => return merge(request, headers(request, None)?, machines),
         Task::InOrder(_) => {
             expect_one_machine(request, "a run by the engine utxo, one block after the other,")?;
@@ -136,7 +138,7 @@ fn without(
     machines: Option<&dyn Machines>,
 ) -> Result<Outcome, SyncError> {
     let connect = task.connect.clone().ok_or(SyncError::Usage(UsageError::NothingToConnect))?;
-    let task = Task::MergeSync(MergeSyncTask { connect, bridge: None });
+    let task = Task::MergeSync(MergeSyncTask { connect, index: None });
     let request = Request { task, stop: Stop::At(height), ..request.clone() };
     let dir = headers(&request, None)?;
     merge(&request, dir, machines)
@@ -168,10 +170,11 @@ fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, Sy
     let unseen_witnesses = proven.unseen();
     let Proven { dir, workdir, plan, done, verdict, hints, scripts, .. } = proven;
     let runs = [SwiftSync::COINS, SwiftSync::HINTS].map(|kind| runs_of(&done, kind));
-    let leaves = request.wants_leaves().then(|| StoredLeaves::of(&workdir, &done));
+    let hashes = request.wants_commitment().then(|| StoredHashes::of(&workdir, &done));
+    let hashes = hashes.as_ref().map(|hashes| hashes as &dyn HashParts);
     // What was too young to be made durable: now that costs less than doing it again.
     let mut held: Vec<_> = done.into_iter().filter(|done| !done.stored).collect();
-    let written = write_out(request, &*dir, &workdir, &plan.identity, runs, leaves, &verdict);
+    let written = write_out(request, &*dir, &workdir, &plan.identity, runs, hashes, &verdict);
     let (set, mut put) = written.inspect_err(|error| {
         if !matches!(error, SyncError::Invalid(InvalidError::AssumeUtxo { .. })) {
             // Whether or not this works, the error to tell is the first.
@@ -198,8 +201,7 @@ fn connect_on<'a>(
 ) -> Result<Outcome, SyncError> {
     let mut connected = in_order::run(request, dir, base)?;
     let (mut put, coins) = connected.write_set(request)?;
-    put.written.utreexo =
-        hints_of_set::write(request, connected.set, &put, |each| connected.records(each))?;
+    hints_of_set::write(request, connected.set, &put, |each| connected.records(each))?;
     finish(request, &*connected.dir, connected.set, &mut put)?;
     let in_order::ConnectedSet { dir, set, counts, validation, .. } = connected;
     Ok(outcome(request, dir.chain(), &set, put, (validation, counts, coins)))
@@ -231,8 +233,7 @@ fn merge<'a>(
     let (mut put, coins) =
         written.inspect_err(|error| forget_damaged(request.env.workdir, error))?;
     finish(request, &*merged.dir, merged.set, &mut put)?;
-    let MergedSet { dir, set, counts, judged, unseen: unseen_witnesses, proofs, .. } = merged;
-    put.written.proofs = proofs;
+    let MergedSet { dir, set, counts, judged, unseen: unseen_witnesses, .. } = merged;
     let validation = Validation {
         engine: Engine::MergeSync,
         hints: HintsProof::default(),
@@ -241,31 +242,6 @@ fn merge<'a>(
         unseen_witnesses,
     };
     Ok(outcome(request, dir.chain(), &set, put, (validation, counts, coins)))
-}
-
-/// Validates all blocks by proofs, of which no set comes.
-fn validate(
-    request: &Request<'_>,
-    task: &ProvenTask,
-    dir: &dyn ChainSource,
-    machines: Option<&dyn Machines>,
-) -> Result<Outcome, SyncError> {
-    let Validated { stop, verdict, scripts } = utreexo::run(request, task, dir, machines)?;
-    let AmountSums { coins, amount, bogosize } = verdict.coins;
-    let totals = CoinTotals { coins, transactions: 0, amount, bogosize };
-    Ok(Outcome {
-        chain: ChainEnd::new(request.env.params, dir.chain(), stop),
-        validation: Validation {
-            engine: Engine::Utreexo,
-            hints: HintsProof::default(),
-            connected_from: Some(1),
-            scripts,
-            unseen_witnesses: 0,
-        },
-        counts: verdict.counts,
-        set: SetSummary { totals, hashes: None, in_assumeutxo_table: false },
-        written: Written { utreexo: Some(verdict.roots), ..Written::default() },
-    })
 }
 
 /// Gets what the source is to keep and did not, and makes that whole.

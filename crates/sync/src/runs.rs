@@ -13,7 +13,7 @@ mod merging;
 mod reader;
 
 pub use form::RecordGroup;
-pub use form::{Answers, CoinsForm, LeavesForm, MadeForm, PlacesForm, RunForm, SpentForm};
+pub use form::{Answers, CoinsForm, HashesForm, MadeForm, PlacesForm, RunForm, SpentForm};
 pub use lanes::RunLanes;
 pub use merging::Merging;
 pub use merging::RunWriter;

@@ -6,7 +6,6 @@
 
 mod chainstate;
 pub mod datadir;
-pub mod forest;
 pub mod put;
 pub mod read_back;
 pub mod set_hash;

@@ -204,7 +204,7 @@ impl Verify<'_> {
                 validity: HintedValidity::Checked,
                 connect: Some(connect),
             }),
-            None => Task::MergeSync(MergeSyncTask { connect, bridge: None }),
+            None => Task::MergeSync(MergeSyncTask { connect, index: None }),
         };
         Request {
             source: Source::Files { blocksdir: self.blocks(), use_index: UseIndex::Stated(*base) },
@@ -212,6 +212,7 @@ impl Verify<'_> {
             task,
             leave_witnesses: None,
             follow: false,
+            commitment: None,
             outputs,
             folders: &[],
             muhash: true,

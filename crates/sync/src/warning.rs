@@ -215,19 +215,6 @@ pub enum Warning {
         /// What.
         what: String,
     },
-    /// There may be too little room for files of proofs.
-    #[error(
-        "{folder} is on a disk with {free} bytes free, and proofs of so many blocks may take {needed}: make room, or end the \
-         run lower (--stopatheight). What is made stays, and a run that the disk stops goes on when there is room"
-    )]
-    LittleRoomForProofs {
-        /// Their folder.
-        folder: String,
-        /// Bytes that they may take.
-        needed: u64,
-        /// Bytes free.
-        free: u64,
-    },
     /// Fewer of the last blocks than a node keeps will have undo data.
     #[error(
         "the chain now ends at block {end}, and hints led to the coins at block {hinted}: a node that starts on what is written \
@@ -239,14 +226,6 @@ pub enum Warning {
         end: Height,
         /// The block where hints led to the coins.
         hinted: Height,
-    },
-    /// A peer that was to give proofs is not there; others are.
-    #[error(
-        "{why}. The run begins with the other peers, and asks it again where one of them fails"
-    )]
-    NoPeer {
-        /// Which, and why.
-        why: String,
     },
     /// Blocks under hints are taken for valid on the user's word.
     #[error("{0}")]

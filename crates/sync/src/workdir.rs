@@ -21,7 +21,7 @@ use apus_hash::sha256;
 use apus_storage::{Storage, read_whole, write_atomically};
 use index::{RunIndex, checksum};
 use names::{
-    COINS, FOREST, GONE, HINTS, JOINED, LOCK, MERGE, PLAN, POSITIONS, RECORD, SPILL, is_download,
+    COINS, GONE, HINTS, INDEX, JOINED, LOCK, MERGE, PLAN, POSITIONS, RECORD, SPILL, is_download,
     is_input, is_work_file, look_alike, partial_name, partial_of_run,
 };
 use plan::Plan;
@@ -205,9 +205,7 @@ impl<'a> Workdir<'a> {
     fn remove(&self, which: impl Fn(&str) -> bool) -> Result<(), SyncError> {
         for name in self.storage.names().at(self.storage, "")? {
             // Folders are others' business.
-            if is_work_file(&name)
-                && ![COINS, FOREST, HINTS, GONE].contains(&&*name)
-                && which(&name)
+            if is_work_file(&name) && ![COINS, INDEX, HINTS, GONE].contains(&&*name) && which(&name)
             {
                 self.storage.remove(&name).at(self.storage, &name)?;
             }

@@ -100,8 +100,14 @@ async fn ask(link: &Link) -> Result<Overview, QueueError> {
             doing: beat.doing(),
         });
         let (answered, waiting, under_way) = counts(link, &seen.run).await?;
-        let unknown =
-            RunDescription { chain: "", stop_height: 0, segments: 0, full: false, by: "" };
+        let unknown = RunDescription {
+            chain: "",
+            stop_height: 0,
+            segments: 0,
+            full: false,
+            by: "",
+            outside: None,
+        };
         let described = describe_run(&seen.spec).unwrap_or(unknown);
         all.push(RunOverview {
             run: seen.run.name(),

@@ -30,9 +30,10 @@ use crate::queue::{
 use crate::shared::SharedRun;
 use crate::shared::open;
 use apus_chain::{Height, HeightRange};
+use apus_proofs::roots::RootsRunError;
 use apus_sync::engines::mergesync::Gather;
 use apus_sync::engines::pass::{Counts, PartialResult, Pass};
-use apus_sync::error::{InvalidBlock, IoError, SyncError};
+use apus_sync::error::{InvalidBlock, SyncError};
 use apus_sync::progress::{Event, Phase, Progress};
 use apus_sync::request::{Request, ScriptCounts};
 use apus_sync::supply::total;
@@ -103,11 +104,16 @@ impl MergeSteps<'_> {
             ConnectOutcome::Passed(fragments) => fragments,
         };
         let with_blocks = keeping.map(DatadirKeeping::end).transpose()?;
-        let roots = self.plan.identity.leaves.then(|| roots_of(&fragments)).transpose()?;
+        let commitment = request.commitment.filter(|it| it.is_wanted());
+        if let Some(commitment) = commitment.filter(|_| self.plan.identity.numbered) {
+            let mut roots = Vec::new();
+            roots_of(&fragments)?.write(&mut roots);
+            commitment.take_made(&roots)?;
+        }
         let (end, assumed) = (self.plan.last(), self.plan.identity.assumed);
         let scripts = ScriptCounts { run: u64::from(end - assumed), assumed: u64::from(assumed) };
         let judged = WalkOutcome { scripts, hashed, with_blocks };
-        Ok(SharedResult { joined: parts.joined, counts, judged, roots })
+        Ok(SharedResult { joined: parts.joined, counts, judged })
     }
 
     /// Of blocks that are refused the lowest is told. `error` is about one that the first step refused.
@@ -215,7 +221,7 @@ impl MergeSteps<'_> {
             Some(first)
         };
         let firsts: Vec<u64> = segments.iter().scan(0, below).collect();
-        let with_leaves = self.plan.identity.leaves;
+        let with_leaves = self.plan.identity.numbered;
         let at = |key: JobKey| segments.partition_point(|segment| segment.start < key.range.start);
         let fetching = keeping.as_ref().map(|keeping| keeping.fetching());
         let told = |key: JobKey| {
@@ -288,7 +294,7 @@ fn roots_of(fragments: &BTreeMap<HeightRange, Fragment>) -> Result<Roots, SyncEr
         fragments.values().try_for_each(|next| whole.append(next))?;
         Ok(whole)
     });
-    let whole = whole.map_err(|error| SyncError::Io(IoError::Forest { error }))?;
+    let whole = whole.map_err(RootsRunError::Forest)?;
     Ok(whole.roots().unwrap_or_default())
 }
 

@@ -2,21 +2,21 @@
 //! segments are done, and what is sent between them.
 //!
 //! A queue carries bytes and knows heights; what the bytes mean is here ([`RunSpec`], [`JobMessage`], [`JobAnswer`],
-//! [`hints`], [`proven`], [`SegmentResult`]), so that a queue can be any. Messages are small. What is large is an object,
+//! [`hints`], [`told`], [`SegmentResult`]), so that a queue can be any. Messages are small. What is large is an object,
 //! which goes by another way and is named by its digest. Each call of a queue is one try: what waits for a server that is
 //! away, and for how long, is the caller's business ([`QueuePatience`]).
 
 pub(crate) mod hints;
 mod message;
-pub(crate) mod proven;
 pub(crate) mod result;
 mod shuffle;
 mod spec;
+pub(crate) mod told;
 mod wire;
 
 pub(crate) use message::{AnswerKind, JobAnswer, JobMessage};
 pub use message::{reads_as_sent, rest_of_passed_on};
-pub(crate) use result::{SegmentResult, SentUndo};
+pub(crate) use result::{ReadPartial, SegmentResult, SentUndo};
 pub(crate) use shuffle::{
     ConnectDone, ConnectTold, ForestTold, FoundPart, FoundSlice, GatherDone, JoinDone, JoinFound,
     JoinSource, JoinTold, RecordPiece, RunObjects, Sent, Slice, nothing_told,

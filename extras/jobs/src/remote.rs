@@ -8,24 +8,20 @@
 use crate::desk::{Answered, Useless, await_closed};
 use crate::job::JobKey;
 use crate::mergesync;
-use crate::queue::{PassKind, SegmentResult, hints, proven};
+use crate::queue::{PassKind, ReadPartial, SegmentResult, hints, told};
 use crate::shared::{SharedQueue, SharedRun, open};
 use apus_chain::HeightRange;
-use apus_sync::engines::pass::PartialResult;
+use apus_sync::engines::mergesync as engine;
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::engines::swiftsync::{self, SegmentHints};
-use apus_sync::engines::{mergesync as engine, utreexo};
-use apus_sync::error::SyncError;
+use apus_sync::error::{SyncError, UsageError};
+use apus_sync::machines::{AnyPartial, Machines, NamedPass, Segments, TellSegment};
 use apus_sync::pass::TakeDone;
 use apus_sync::request::Request;
 use apus_sync::source::GivenBlocks;
 use apus_sync::supply::weight_of;
 use apus_sync::workdir::plan::Plan;
 use apus_sync::workdir::{FinishedRange, Workdir};
-use apus_sync::{Machines, RootsAround, Segments};
-
-/// What machines are told of a segment, as bytes.
-pub(crate) type TellSegment<'a> = dyn Fn(HeightRange) -> Result<Vec<u8>, SyncError> + 'a;
 
 impl Machines for SharedQueue<'_> {
     fn given(&self) -> Option<&GivenBlocks> {
@@ -42,17 +38,24 @@ impl Machines for SharedQueue<'_> {
             AggregateKind::Coins => PassKind::Fully,
             _ => PassKind::SwiftSync,
         };
-        self.segments(segments, pass, &|range| Ok(hints::write(&input(range)?)), take)
+        let told = |range| Ok(hints::write(&input(range)?));
+        let mut take = |done: Option<FinishedRange<AnyPartial>>| {
+            take(done.map(|done| done.map(AnyPartial::into)))
+        };
+        let read = AnyPartial::read::<swiftsync::Partial>;
+        self.segments(segments, (pass, read), &told, &mut take)
     }
 
-    fn proven(
+    fn outside(
         &self,
         segments: &Segments<'_>,
-        roots: &RootsAround<'_>,
-        take: &mut TakeDone<'_, utreexo::Partial>,
+        pass: &NamedPass<'_>,
+        take: &mut TakeDone<'_, AnyPartial>,
     ) -> Result<(), SyncError> {
-        let told = |range| Ok(proven::write(range, roots(range)));
-        self.segments(segments, PassKind::Utreexo, &told, take)
+        let what = "a run by this engine";
+        let kind = PassKind::of_name(pass.name).ok_or(UsageError::NotOnCluster { what })?;
+        let told = |range| Ok(told::write(range, &(pass.told)(range)?));
+        self.segments(segments, (kind, pass.read), &told, take)
     }
 
     fn merge(
@@ -70,17 +73,17 @@ impl Machines for SharedQueue<'_> {
 }
 
 impl SharedQueue<'_> {
-    fn segments<R: PartialResult>(
+    fn segments(
         &self,
         segments: &Segments<'_>,
-        pass: PassKind,
+        (pass, read): (PassKind, ReadPartial),
         told: &TellSegment<'_>,
-        take: &mut TakeDone<'_, R>,
+        take: &mut TakeDone<'_, AnyPartial>,
     ) -> Result<(), SyncError> {
         let shared = SharedRun { of: *self, pass, plan: segments.plan };
         // With nothing to do the run is ended all the same: the start before this one may have been killed when all was
         // done, and machines still wait for jobs of it.
-        match hand_out(&shared, segments, told, take) {
+        match hand_out(&shared, segments, (told, read), take) {
             // What is under way goes on, and is found by the next start.
             Err(SyncError::Interrupted) => Ok(()),
             other => other,
@@ -88,32 +91,33 @@ impl SharedQueue<'_> {
     }
 }
 
-fn hand_out<R: PartialResult>(
+fn hand_out(
     shared: &SharedRun<'_>,
     segments: &Segments<'_>,
-    told: &TellSegment<'_>,
-    take: &mut TakeDone<'_, R>,
+    (told, read): (&TellSegment<'_>, ReadPartial),
+    take: &mut TakeDone<'_, AnyPartial>,
 ) -> Result<(), SyncError> {
     let Segments { request, source, todo, runs, counters, .. } = *segments;
     let mut desk = open(shared, request, source)?;
     let run = desk.run();
     let told = |key: JobKey| told(key.range).map(Some);
-    let mut read = |Answered { key, bytes }: Answered| {
+    let mut read_answer = |Answered { key, bytes }: Answered| {
         let range = key.range;
-        let finished = SegmentResult::read(bytes, run, range, runs.len());
+        let finished = SegmentResult::read(bytes, run, range, runs.len(), read);
         let finished = finished.map_err(|error| Useless::Result(error.to_string()))?;
         Ok(FinishedRange::held(range, finished, runs))
     };
-    let mut take = |done: Option<FinishedRange<R>>| {
+    let mut take = |done: Option<FinishedRange<AnyPartial>>| {
         if let Some(done) = &done {
-            counters.add(done.partial.done());
-            counters.finished(&done.partial);
+            let AnyPartial { done: work, coins_about, .. } = done.partial;
+            counters.add(work);
+            counters.finished(work.bytes, coins_about);
             counters.add_weight(weight_of(source, done.range));
         }
         take(done)
     };
     let todo = todo.iter().map(|range| JobKey::blocks(*range));
-    match desk.step(todo, &told, &mut read, &mut take) {
+    match desk.step(todo, &told, &mut read_answer, &mut take) {
         Ok(None) => {
             desk.close();
             Ok(())

@@ -18,13 +18,14 @@ use crate::queue::{
 };
 use apus_chain::{ANY_TIME, HeaderChain, HeightRange, Params};
 use apus_engine::script::{ScriptPool, script_verifier};
+use apus_proofs::roots::leaf_hasher;
 use apus_sync::engines::pass::Work;
 use apus_sync::engines::swiftsync::aggregate::Aggregator;
 use apus_sync::engines::swiftsync::{Fully, JudgeByUndo, SegmentHints, SwiftSync};
-use apus_sync::engines::utreexo::Utreexo;
 use apus_sync::error::{ClockError, IoError, SourceError, SyncError};
+use apus_sync::machines::{SegmentWork, SharedPass};
 use apus_sync::progress::Observer;
-use apus_sync::request::{ProofsInput, Request, Source, Task};
+use apus_sync::request::{Request, Source, Task};
 use apus_sync::source::blocksdir::BlocksDir;
 use apus_sync::source::peers::Peers;
 use apus_sync::source::peers::network::NetworkOptions;
@@ -33,7 +34,7 @@ use apus_sync::supply::{Supply, Walker};
 use joiner::Joiner;
 use one::{Failures, Left};
 use scratch::ScratchFolder;
-use segments::PassSegments;
+use segments::{OutsideSegments, PassSegments};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
@@ -58,8 +59,8 @@ pub enum WorkBlocks<'a> {
 pub struct WorkRequest<'a> {
     /// Its blocks.
     pub blocks: WorkBlocks<'a>,
-    /// Where proofs come from, for runs that go by them.
-    pub proofs: Option<&'a ProofsInput>,
+    /// Does segments of a pass from outside, for runs by that.
+    pub outside: Option<&'a dyn SharedPass>,
     /// A folder for what is too large for memory while a job is done, made where it is wanted.
     pub scratch: PathBuf,
     /// Memory for what is joined, in bytes, of all threads together: half for records, half for what comes of them. With
@@ -137,8 +138,8 @@ pub(crate) fn do_job(
     };
     let request = WorkRequest {
         blocks: WorkBlocks::Folder(folder),
-        proofs: match &run.task {
-            Task::Proven(task) => Some(&task.proofs),
+        outside: match &run.task {
+            Task::By(engine) => engine.shared(),
             _ => None,
         },
         scratch: std::env::temp_dir(),
@@ -195,7 +196,7 @@ fn work_with(
     let aggregator =
         Aggregator::new(identity.aggregate, &spec.plan.secret, identity.stop_hash, identity.hints);
     let swiftsync = SwiftSync::new(params, dir.chain(), aggregator)
-        .with_leaves(identity.leaves)
+        .with_hashes(identity.numbered.then_some(leaf_hasher))
         .with_muhash(identity.muhash);
     let (source, rules) = ((dir as _, identity.unseen), (params, verifier.as_deref()));
     let supply = Supply::new(rules, source, request.threads, request.interrupt);
@@ -230,10 +231,14 @@ fn work_with(
             all(&PassSegments { pass: &pass, input: &read_hints })
         }
         PassKind::Utreexo => {
-            let proofs = segments::open(request, identity.network, dir.chain())?;
-            let pass = Utreexo::new(params, dir.chain(), assumed, scripts()?);
-            let input = |told: &[u8], range| segments::read(&*proofs, request, told, range);
-            all(&PassSegments { pass: &pass, input: &input })
+            let pass = request.outside.filter(|pass| Some(pass.name()) == spec.pass.outside());
+            let pass = pass.ok_or_else(|| {
+                let by = spec.pass.by();
+                ClusterError::Message(format!("the run goes {by}, which this program cannot do"))
+            })?;
+            let WorkRequest { observer, interrupt, .. } = *request;
+            let work = SegmentWork { plan: &spec.plan, source: dir, observer, interrupt };
+            all(&OutsideSegments(pass.begin(&work)?))
         }
         PassKind::MergeSync | PassKind::MergeSyncKept => {
             let keeps = spec.pass == PassKind::MergeSyncKept;

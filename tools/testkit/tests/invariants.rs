@@ -10,13 +10,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The crates from the bottom up, but for the testkit. Those of one line don't know each other.
-const LAYERS: [&[&str]; 9] = [
+const LAYERS: [&[&str]; 10] = [
     &["apus-hash", "apus-storage", "apus-web"],
     &["apus-chain"],
-    &["apus-utreexo"],
     &["apus-datadir", "apus-engine", "apus-p2p"],
     &["apus-sync"],
-    &["apus-coins", "apus-jobs"],
+    &["apus-coins", "apus-utreexo"],
+    &["apus-proofs"],
+    &["apus-jobs"],
     &["apus-cluster"],
     &["apus-bench"],
     &["apus"],

@@ -1,6 +1,8 @@
 //! `apus sync`: its options and its help.
 
-use super::values::{ProofsArg, parse_listen, parse_order, parse_proxy};
+#[cfg(feature = "utreexo")]
+use super::values::ProofsArg;
+use super::values::{parse_listen, parse_order, parse_proxy};
 use super::{AggregateArgs, ConnectArgs, HintsArg, RunArgs, SinkArg};
 #[cfg(feature = "remote-coins")]
 use crate::coins::CoinsArgs;
@@ -112,13 +114,9 @@ pub(crate) struct SyncArgs {
     #[arg(long, value_name = "msb|lsb", hide_short_help = true, value_parser = parse_order)]
     pub(crate) hints_order: Option<BitOrder>,
 
-    /// Check blocks by proofs of the coins that they spend, and keep no set
-    ///
-    /// From a folder with files of proofs (docs/utreexo.md), which together are about all blocks up to where the
-    /// run ends; or `peer:` and the address of a bridge node of Utreexo that is asked for them, which may be given more
-    /// than once.
-    #[arg(long, value_name = "DIR|peer:HOST[:PORT]", hide_short_help = true)]
-    pub(crate) proofs: Vec<ProofsArg>,
+    #[cfg(feature = "utreexo")]
+    #[command(flatten)]
+    pub(crate) proofs: ProofsArgs,
 
     /// Height of the set; the tip if not given
     ///
@@ -181,8 +179,11 @@ impl SyncArgs {
         let on_servers = self.coins.are_named();
         #[cfg(not(feature = "remote-coins"))]
         let on_servers = false;
+        #[cfg(feature = "utreexo")]
+        if self.engine.is_none() && !self.proofs.proofs.is_empty() {
+            return Some(EngineArg::Utreexo);
+        }
         match self.engine {
-            None if !self.proofs.is_empty() => Some(EngineArg::Utreexo),
             None if on_servers => Some(EngineArg::Utxo),
             named => named,
         }
@@ -196,6 +197,27 @@ impl SyncArgs {
         if of_peers && self.out.iter().any(is_datadir) {
             self.peers.blocks = BlocksArg::Keep;
         }
+    }
+}
+
+/// Where proofs come from.
+#[cfg(feature = "utreexo")]
+#[derive(Args)]
+pub(crate) struct ProofsArgs {
+    /// Check blocks by proofs of the coins that they spend, and keep no set
+    ///
+    /// From a folder with files of proofs (docs/formats/proofs.md), which together are about all blocks up to where the
+    /// run ends; or `peer:` and the address of a bridge node of Utreexo that is asked for them, which may be given more
+    /// than once.
+    #[arg(long, value_name = "DIR|peer:HOST[:PORT]", hide_short_help = true)]
+    pub(crate) proofs: Vec<ProofsArg>,
+}
+
+#[cfg(feature = "utreexo")]
+impl ProofsArgs {
+    /// Whether peers are asked for them.
+    pub(crate) fn name_peers(&self) -> bool {
+        self.proofs.iter().any(|arg| arg.address().is_some())
     }
 }
 
@@ -258,6 +280,7 @@ pub(crate) enum EngineArg {
     /// Range by range in any order, every rule, by --proofs: each block is judged by the coins that it
     /// spends, which are proved to be in the Utreexo forest. Says whether the chain is valid, and keeps no
     /// set: --out utreexo:FILE and null alone
+    #[cfg(feature = "utreexo")]
     Utreexo,
 }
 

@@ -61,6 +61,7 @@ impl FromStr for HintsArg {
 }
 
 /// `DIR` or `peer:HOST[:PORT]`.
+#[cfg(feature = "utreexo")]
 #[derive(Clone)]
 pub(crate) enum ProofsArg {
     Folder(PathBuf),
@@ -68,6 +69,18 @@ pub(crate) enum ProofsArg {
     Peer(String),
 }
 
+#[cfg(feature = "utreexo")]
+impl ProofsArg {
+    /// The peer's address.
+    pub(crate) const fn address(&self) -> Option<&str> {
+        match self {
+            Self::Peer(address) => Some(address.as_str()),
+            Self::Folder(_) => None,
+        }
+    }
+}
+
+#[cfg(feature = "utreexo")]
 impl FromStr for ProofsArg {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
@@ -111,7 +124,10 @@ impl FromStr for SinkArg {
         match text.split_once(':') {
             Some(("snapshot", path)) if !path.is_empty() => Ok(Self::Snapshot(path.into())),
             Some(("hints", path)) if !path.is_empty() => Ok(Self::Hints(path.into())),
-            Some(("utreexo", path)) if !path.is_empty() => Ok(Self::Utreexo(path.into())),
+            Some(("utreexo", path)) if !path.is_empty() => match crate::spelling::lacking(text) {
+                Some(why) => Err(why),
+                None => Ok(Self::Utreexo(path.into())),
+            },
             Some(("chainstate", path)) if !path.is_empty() => Ok(Self::Chainstate(path.into())),
             Some(("datadir", path)) if !path.is_empty() => Ok(Self::Datadir(path.into())),
             None if text == "null" => Ok(Self::Null),

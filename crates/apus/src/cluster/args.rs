@@ -1,6 +1,8 @@
 //! `apus cluster`: its options and its help.
 
-use crate::args::{ProofsArg, SyncArgs, parse_listen, parse_mib, parse_proxy};
+#[cfg(feature = "utreexo")]
+use crate::args::ProofsArg;
+use crate::args::{SyncArgs, parse_listen, parse_mib, parse_proxy};
 use crate::failure::Failure;
 use crate::print::{self, hex};
 use apus_cluster::ClusterKey;
@@ -215,10 +217,12 @@ killed, they go to others when its signs of life are missed.";
 
 /// Nodes that a worker asks for something.
 const ASKED: &str = "asked";
+const ASKED_BY: &[&str] =
+    if cfg!(feature = "utreexo") { &["connect", "proofs"] } else { &["connect"] };
 
 #[derive(Args)]
 #[command(after_help = WORK_HELP)]
-#[command(group = ArgGroup::new(ASKED).args(["connect", "proofs"]).multiple(true))]
+#[command(group = ArgGroup::new(ASKED).args(ASKED_BY.iter().copied()).multiple(true))]
 pub(crate) struct WorkArgs {
     /// Folder with Bitcoin Core's blk*.dat files, opened for reading only; jobs whose blocks it lacks go to
     /// other machines
@@ -227,6 +231,7 @@ pub(crate) struct WorkArgs {
 
     /// Where proofs of what blocks spend come from, for runs of the engine utreexo: a folder with files of them, of which
     /// some may be missing, or `peer:` and the address of a bridge node, which may be given more than once
+    #[cfg(feature = "utreexo")]
     #[arg(long, value_name = "DIR|peer:HOST[:PORT]")]
     pub(crate) proofs: Vec<ProofsArg>,
 

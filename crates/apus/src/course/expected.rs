@@ -146,14 +146,15 @@ fn cost(phase: Phase) -> PhaseCost {
         Phase::Blocks => PhaseCost::of_blocks(1.4),
         Phase::Join => PhaseCost::of_blocks(1.5),
         Phase::Connect => PhaseCost::of_blocks(JUDGED),
-        Phase::Forest => PhaseCost::of_coins(500.0, f64::INFINITY),
         Phase::Coins => PhaseCost::of_coins(200.0, 2.0),
         Phase::CheckCoins => {
             PhaseCost { looked_up_ns: LOOKED_UP, ..PhaseCost::of_coins(READ_BACK, 1.3) }
         }
         Phase::CheckBlocks => PhaseCost::of_blocks(3.4),
         Phase::Compare => PhaseCost::of_coins(100.0, 1.0),
-        Phase::Survey | Phase::Caches => PhaseCost::of_blocks(0.7),
+        Phase::Survey | Phase::Extra("caches") => PhaseCost::of_blocks(0.7),
+        // The roots of the Utreexo forest.
+        Phase::Extra(_) => PhaseCost::of_coins(500.0, f64::INFINITY),
     }
 }
 

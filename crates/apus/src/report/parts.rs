@@ -7,8 +7,7 @@ use crate::machine::{Machine, Program, cpu_seconds, rss_peak_bytes};
 use crate::print;
 use crate::report::{PhaseReport, RunHistory, VERSION, bytes, grouped, is_report};
 use apus_storage::{expect_own_draft, publish_file};
-use apus_sync::{Phase, ProofsMade, Workers, draft_of, parent};
-use apus_utreexo::Roots;
+use apus_sync::{Phase, Workers, draft_of, parent};
 use serde::Serialize;
 use std::fmt;
 use std::fs::{self, File};
@@ -117,20 +116,12 @@ impl fmt::Display for Cluster {
 
 /// What there is to say of the Utreexo forest at the stop block.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(not(feature = "utreexo"), allow(dead_code, reason = "only Utreexo makes one"))]
 pub(crate) struct ForestReport {
     /// How many leaves there have ever been.
     pub(crate) leaves: u64,
     /// Highest tree first, in the order of their bytes; zeros where all leaves of the tree are deleted.
     pub(crate) roots: Vec<String>,
-}
-
-impl ForestReport {
-    pub(super) fn of(roots: &Roots) -> Self {
-        Self {
-            leaves: roots.leaves(),
-            roots: roots.hashes().iter().map(ToString::to_string).collect(),
-        }
-    }
 }
 
 impl fmt::Display for ForestReport {
@@ -143,6 +134,7 @@ impl fmt::Display for ForestReport {
 
 /// What there is to say of proofs that were made.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(not(feature = "utreexo"), allow(dead_code, reason = "only Utreexo makes one"))]
 pub(crate) struct ProofsReport {
     /// The first block whose proof this start made.
     pub(crate) from: u32,
@@ -157,22 +149,6 @@ pub(crate) struct ProofsReport {
     pub(crate) proof_bytes: u64,
     pub(crate) leaf_data_bytes: u64,
     pub(crate) file_bytes: u64,
-}
-
-impl ProofsReport {
-    pub(super) fn of(made: &ProofsMade) -> Self {
-        let totals = &made.totals;
-        Self {
-            from: made.from,
-            files: totals.files,
-            blocks: totals.blocks,
-            coins: totals.targets,
-            hashes: totals.hashes,
-            proof_bytes: totals.proof_bytes,
-            leaf_data_bytes: totals.leaf_bytes,
-            file_bytes: totals.file_bytes,
-        }
-    }
 }
 
 impl fmt::Display for ProofsReport {

@@ -11,32 +11,33 @@ use crate::files::{
 };
 use crate::files::{bytes_in, expect_places, tell_aside};
 use crate::machine::{clock, threads, watch_signals};
+use crate::making::{Making, roots_files};
 use crate::node::expect_first_blocks;
 use crate::peers;
 use crate::plan::{BlocksSize, Needs, PlanWay, SetSize, tell_little_room};
 use crate::print;
 use crate::render::{Renderer, RunRecord, Watch};
 use crate::report::{
-    Circumstances, FailedReport, RunReport, WrittenFile, is_failed_report, is_report, leave_failed,
-    write_report,
+    Circumstances, FailedReport, ForestReport, ProofsReport, RunReport, WrittenFile,
+    is_failed_report, is_report, leave_failed, write_report,
 };
 use crate::sync::{JobSource, RunJob, writes};
 use crate::watched::lock;
 use crate::workdir::{WorkFolder, default_path};
 use apus_chain::{BlockHash, Height, Params, ScriptVerifier};
 use apus_datadir::{BlockFiles, chain_folder};
-use apus_engine::utxo::forest::{DiskForest, ForestStore};
 use apus_engine::utxo::store::{DiskOptions, DiskStore};
 use apus_engine::utxo::{CoinsStore, StoreError};
 use apus_storage::DirStorage;
+use apus_sync::chain_index::ChainIndex;
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::engines::swiftsync::hints::{BitOrder, HintsOptions};
 use apus_sync::peers::{KeptFolder, Peers};
 use apus_sync::{
-    BridgeOptions, COINS, ConnectOptions, DatadirBlocks, Engine, Event, FOREST, FolderKind,
-    FolderOutput, HINTS, HintedTask, HintedValidity, HintsInput, KEPT, MemoryParts, MergeSyncTask,
-    Observer, Outcome, Output, OutputKind, POSITIONS, ProofsInput, ProvenTask, Request, RunEnv,
-    Source, Stop, SyncError, Task, UsageError, Warning, draft_of, parent,
+    COINS, ConnectOptions, DatadirBlocks, Engine, Event, FolderKind, FolderOutput, HINTS,
+    HintedTask, HintedValidity, HintsInput, INDEX, KEPT, MemoryParts, MergeSyncTask, Observer,
+    Outcome, Output, OutputKind, POSITIONS, Request, RunEnv, Source, Stop, SyncError, Task,
+    UsageError, Warning, draft_of, parent,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -103,14 +104,14 @@ fn run_watched(
     let workdir = folder.storage();
     let means =
         RunMeans { workdir, peers: peers.as_ref(), renderer: &renderer, interrupt: &interrupt };
-    let outcome = compute(job, &rules, &means);
+    let computed = compute(job, &rules, &means);
     let record = &*ended.insert(renderer.into_record());
-    let outcome = match outcome {
-        Ok(outcome) => outcome,
+    let (outcome, utreexo) = match computed {
+        Ok(computed) => computed,
         Err(error) => return Err(give_up(job, folder, error)),
     };
-    let report =
-        RunReport::new(&outcome, record.history.clone(), circumstances(job, peers.as_ref()));
+    let around = circumstances(job, peers.as_ref(), utreexo);
+    let report = RunReport::new(&outcome, record.history.clone(), around);
     if let Some(path) = &job.run.report {
         write_report(path, &report).map_err(|failure| folder.keep(failure))?;
     }
@@ -172,8 +173,15 @@ fn start_peers<'a>(
     peers.inspect_err(|_| folder.leave()).map(Some)
 }
 
+/// What a run has of the Utreexo forest, and of proofs.
+type UtreexoReports = (Option<ForestReport>, Option<ProofsReport>);
+
 /// Computes the set that the job asks for.
-fn compute(job: &RunJob<'_>, rules: &RunRules, means: &RunMeans<'_>) -> Result<Outcome, SyncError> {
+fn compute(
+    job: &RunJob<'_>,
+    rules: &RunRules,
+    means: &RunMeans<'_>,
+) -> Result<(Outcome, UtreexoReports), SyncError> {
     let work_path = means.workdir.folder();
     let (threads, budget) = (threads(job.run.par), job.run.dbcache << 20);
     let memory = match &job.source {
@@ -181,7 +189,7 @@ fn compute(job: &RunJob<'_>, rules: &RunRules, means: &RunMeans<'_>) -> Result<O
         JobSource::Peers(_) => MemoryParts::with_peers(budget),
     };
     let options = || DiskOptions { cache_bytes: memory.store_bytes, ..DiskOptions::default() };
-    let (coins_path, forest_path) = (work_path.join(COINS), work_path.join(FOREST));
+    let coins_path = work_path.join(COINS);
     let open_store = || -> Result<Arc<dyn CoinsStore>, StoreError> {
         match job.coins {
             Some(beyond) => beyond.open(job.chain, memory.answers_bytes()),
@@ -197,28 +205,20 @@ fn compute(job: &RunJob<'_>, rules: &RunRules, means: &RunMeans<'_>) -> Result<O
         hints_folder: work_path.join(HINTS),
         positions: work_path.join(POSITIONS),
     });
-    let open_forest = || -> Result<Arc<dyn ForestStore>, StoreError> {
-        Ok(Arc::new(DiskForest::open(&forest_path, job.chain, options())?))
-    };
-    let bridge = job.bridge.map(|proofs| BridgeOptions {
-        storage: Arc::new(DirStorage::new(proofs.folder)),
-        folder: proofs.folder.to_owned(),
-        every: proofs.every,
-        store: &open_forest,
-        // Half as much again is taken by changed pages, and by those of a block at hand.
-        memory_bytes: budget / 3,
-    });
-    // Beside the forest a run has the other half.
-    let memory_bytes = if bridge.is_some() { budget / 2 } else { budget };
     let outputs: Vec<Output> = output_paths(job.outputs).into_iter().map(open_output).collect();
-    let folders = folder_outputs(job);
+    let (folders, roots_files) = (folder_outputs(job), roots_files(job.outputs));
+    let index = (work_path.join(INDEX), memory.store_bytes);
+    let making = Making::new(job.chain, &roots_files, job.bridge, index, budget);
+    // Beside the forest a run has the other half.
+    let memory_bytes = if making.index().is_some() { budget / 2 } else { budget };
     let request = Request {
         source: source(job, means.peers),
-        task: task(job, connect, bridge)?,
+        task: task(job, connect, making.index())?,
         leave_witnesses: rules.assume_valid.filter(|_| rules.leave_witnesses),
         stop: job.stop,
         follow: job.follows(),
         outputs: &outputs,
+        commitment: making.commitment(),
         folders: &folders,
         muhash: job.muhash,
         env: RunEnv {
@@ -236,10 +236,13 @@ fn compute(job: &RunJob<'_>, rules: &RunRules, means: &RunMeans<'_>) -> Result<O
             interrupt: means.interrupt,
         },
     };
-    means.renderer.beside(|| match job.machines {
+    let outcome = means.renderer.beside(|| match job.machines {
         Some(machines) => apus_sync::run_shared(&request, machines),
         None => apus_sync::run(&request),
-    })
+    })?;
+    let (forest, proofs) = making.told();
+    let forest = forest.or(job.outside.and_then(|outside| (outside.forest)()));
+    Ok((outcome, (forest, proofs)))
 }
 
 /// Where blocks come from. Blocks of a job from peers have these.
@@ -263,13 +266,19 @@ fn give_up(job: &RunJob<'_>, folder: WorkFolder, error: SyncError) -> Failure {
 }
 
 /// What the run was like, for its report.
-fn circumstances(job: &RunJob<'_>, peers: Option<&Peers<'_>>) -> Circumstances {
+fn circumstances(
+    job: &RunJob<'_>,
+    peers: Option<&Peers<'_>>,
+    (utreexo, proofs): UtreexoReports,
+) -> Circumstances {
     Circumstances {
         network: job.chain,
         threads: threads(job.run.par),
         dbcache_mib: job.run.dbcache,
         peers: peers.map(|peers| peers::report(&peers.status())),
         files: WrittenFile::all(job.outputs),
+        utreexo,
+        proofs,
     }
 }
 
@@ -301,7 +310,7 @@ fn leave_work_folder(
     if job.bridge.is_some() {
         print::aside(format_args!(
             "the forest stays in {}: a later run with the same --out and --workdir goes on from it",
-            work_path.join(FOREST).display()
+            work_path.join(INDEX).display()
         ));
     }
     Ok(())
@@ -318,9 +327,9 @@ fn expect_scripts(job: &RunJob<'_>, assume_valid: Option<BlockHash>) -> Result<(
 
 /// What does the blocks of a job.
 fn task<'a>(
-    job: &RunJob<'_>,
+    job: &RunJob<'a>,
     connect: Option<ConnectOptions<'a>>,
-    bridge: Option<BridgeOptions<'a>>,
+    index: Option<&'a dyn ChainIndex>,
 ) -> Result<Task<'a>, SyncError> {
     if let Some(hints) = job.hints {
         return Ok(Task::Hinted(HintedTask {
@@ -338,10 +347,10 @@ fn task<'a>(
     Ok(match job.engine {
         None => Task::Unhinted(connect),
         Some(Engine::Utxo) => Task::InOrder(connect),
-        Some(Engine::MergeSync) => Task::MergeSync(MergeSyncTask { connect, bridge }),
-        Some(Engine::Utreexo) => {
-            let proofs = job.proofs.cloned().ok_or(SyncError::Usage(UsageError::NoProofs))?;
-            Task::Proven(ProvenTask { proofs, assume_valid: connect.assume_valid })
+        Some(Engine::MergeSync) => Task::MergeSync(MergeSyncTask { connect, index }),
+        Some(Engine::Outside(_)) => {
+            let outside = job.outside.ok_or(SyncError::Usage(UsageError::NothingToConnect))?;
+            Task::By(outside.engine)
         }
     })
 }
@@ -404,9 +413,7 @@ fn expect_sensible(
     // Files that an earlier start finished before it was killed are not in the way.
     let resuming = WorkFolder::was_broken_off(work_path);
     paths.extend(job.hints.map(HintsArg::named));
-    if let Some(ProofsInput::Folder(folder)) = job.proofs {
-        paths.push(folder);
-    }
+    paths.extend(job.outside.and_then(|outside| outside.folder));
     let blocksdir = match &job.source {
         JobSource::Files { blocksdir, .. } => Some(blocksdir.files.as_path()),
         JobSource::Peers(_) => None,
@@ -420,7 +427,7 @@ fn expect_sensible(
         expect_outside(&folder.path, &paths)?;
         expect_new_folder(folder, resuming)?;
     }
-    for (_, path) in outputs {
+    for path in outputs.iter().map(|(_, path)| path.as_path()).chain(roots_paths(job.outputs)) {
         expect_writable(path, |_| resuming)?;
     }
     let may_be_there = |path: &Path| is_failed_report(path) || resuming && is_report(path);
@@ -434,10 +441,17 @@ pub(super) fn output_paths(sinks: &[SinkArg]) -> Vec<(OutputKind, PathBuf)> {
         .filter_map(|sink| match sink {
             SinkArg::Snapshot(path) => Some((OutputKind::Snapshot, path.clone())),
             SinkArg::Hints(path) => Some((OutputKind::Hints, path.clone())),
-            SinkArg::Utreexo(path) => Some((OutputKind::Utreexo, path.clone())),
-            SinkArg::Chainstate(_) | SinkArg::Datadir(_) | SinkArg::Null => None,
+            _ => None,
         })
         .collect()
+}
+
+/// The files of the roots of the Utreexo forest.
+fn roots_paths(sinks: &[SinkArg]) -> impl Iterator<Item = &Path> {
+    sinks.iter().filter_map(|sink| match sink {
+        SinkArg::Utreexo(path) => Some(path.as_path()),
+        _ => None,
+    })
 }
 
 pub(super) fn folder_outputs(job: &RunJob<'_>) -> Vec<FolderOutput> {
@@ -492,7 +506,7 @@ pub(super) fn warn_of_room(job: &RunJob<'_>, work_path: &Path, observer: &dyn Ob
         (None | Some(Engine::MergeSync), None) => PlanWay::Joins,
         (Some(Engine::Utxo), None) if job.coins.is_some() => PlanWay::InOrderOnServers,
         (Some(Engine::Utxo), None) => PlanWay::InOrder,
-        (Some(Engine::Utreexo), None) => return,
+        (Some(Engine::Outside(_)), None) => return,
     };
     if job.bridge.is_some() || WorkFolder::has_plan(work_path) {
         return;

@@ -39,6 +39,7 @@ fn commands() -> impl Iterator<Item = &'static str> {
     COMMANDS.into_iter().filter(|command| match command.split(' ').next() {
         Some("coins") => cfg!(feature = "remote-coins"),
         Some("cluster") => cfg!(feature = "cluster"),
+        Some("utreexo") => cfg!(feature = "utreexo"),
         _ => true,
     })
 }
@@ -394,6 +395,9 @@ fn a_program_says_in_which_feature_is_what_it_lacks() {
         ("sync --coins redis://a", "remote-coins", cfg!(feature = "remote-coins")),
         ("sync --web 127.0.0.1:0", "web", cfg!(feature = "web")),
         ("sync --conf page.conf", "web", cfg!(feature = "web")),
+        ("utreexo info proofs", "utreexo", cfg!(feature = "utreexo")),
+        ("sync --proofs proofs", "utreexo", cfg!(feature = "utreexo")),
+        ("sync --engine utreexo", "utreexo", cfg!(feature = "utreexo")),
     ] {
         let ended = desk.apus(line).fails(1, &[]);
         let named = ended.stderr.contains(&format!("the feature {feature}"));

@@ -52,7 +52,7 @@ pub(crate) fn beside<T>(
     let interrupt = AtomicBool::new(false);
     let request = WorkRequest {
         blocks: WorkBlocks::Folder(world.desk.path("blocks")),
-        proofs: None,
+        outside: None,
         scratch: world.desk.path("scratch"),
         memory_bytes: 64 << 20,
         threads: 1,

@@ -7,7 +7,7 @@
 mod disk;
 mod memory;
 
-pub use disk::{DiskForest, DiskOptions, DiskStore};
+pub use disk::{DiskOptions, DiskStore, FolderForm, OpenedStore, TreeBatch};
 pub use memory::LatencyStore;
 pub use memory::MemoryStore;
 

@@ -8,7 +8,6 @@
 
 use super::{CommandName, Inventory, InventoryKind, Message, Services, VersionMessage};
 use crate::addresses::{Host, NodeAddress};
-use crate::utreexo;
 use apus_chain::{
     BlockHash, HEADER_SIZE, Header, KNOTS_CHAIN, ReadError, Reader, write_compact_size,
 };
@@ -76,27 +75,9 @@ pub enum PayloadFlaw {
         /// Bytes that an address of that network has.
         needed: usize,
     },
-    /// A leaf's script is of a kind that there is not.
-    #[error("leaf {index} has a script of kind {kind}; 4 is the greatest known")]
-    ScriptKind {
-        /// Place of the leaf in the message, from 0.
-        index: usize,
-        /// The kind.
-        kind: u8,
-    },
-    /// Not as many roots as the number of leaves has one bits.
-    #[error("{found} roots for {leaves} leaves, which have {needed}")]
-    RootCount {
-        /// Leaves that there have ever been.
-        leaves: u64,
-        /// Roots found.
-        found: u64,
-        /// Roots that so many leaves have.
-        needed: u32,
-    },
 }
 
-/// Reads the payload of a message. A block keeps the memory it came in.
+/// Reads the payload of a message. A block keeps the memory it came in, and so does a message that is not known here.
 ///
 /// # Errors
 /// When the payload is not what the command's name promises.
@@ -104,12 +85,14 @@ pub fn decode(command: CommandName, payload: Vec<u8>) -> Result<Message, Message
     if command == CommandName::new("block") {
         return Ok(Message::Block(payload));
     }
-    read(command, &payload).map_err(|flaw| MessageError { command, flaw })
+    let read = read(command, &payload).map_err(|flaw| MessageError { command, flaw })?;
+    Ok(read.unwrap_or_else(|| Message::Other { name: command.to_string(), payload }))
 }
 
-fn read(command: CommandName, payload: &[u8]) -> Result<Message, PayloadFlaw> {
+/// Nothing for a message that is not known here.
+fn read(command: CommandName, payload: &[u8]) -> Result<Option<Message>, PayloadFlaw> {
     let reader = &mut Reader::new(payload);
-    Ok(match command.name().unwrap_or_default() {
+    Ok(Some(match command.name().unwrap_or_default() {
         "version" => Message::Version(read_version(reader)?),
         "verack" => Message::Verack,
         "sendaddrv2" => Message::SendAddrV2,
@@ -126,15 +109,12 @@ fn read(command: CommandName, payload: &[u8]) -> Result<Message, PayloadFlaw> {
         "inv" => Message::Inv(read_inventory(reader)?),
         "getdata" => Message::GetData(read_inventory(reader)?),
         "notfound" => Message::NotFound(read_inventory(reader)?),
-        name => match utreexo::decode(name, reader)? {
-            Some(message) => Message::Utreexo(message),
-            None => Message::Other(command.to_string()),
-        },
-    })
+        _ => return Ok(None),
+    }))
 }
 
 /// Name and payload of a message. Addresses are written as `addrv2` if so asked, else as `addr`,
-/// which leaves out those that it cannot hold. A message without meaning here has no payload.
+/// which leaves out those that it cannot hold.
 ///
 /// Limits are the caller's to keep: no peer takes a message that passes them.
 #[must_use]
@@ -142,6 +122,9 @@ pub fn encode(message: &Message, addrv2: bool) -> (CommandName, Cow<'_, [u8]>) {
     let mut out = Vec::new();
     match message {
         Message::Block(block) => return (CommandName::new("block"), Cow::Borrowed(block)),
+        Message::Other { name, payload } => {
+            return (CommandName::new(name), Cow::Borrowed(payload));
+        }
         Message::Version(version) => write_version(version, &mut out),
         Message::Ping(number) | Message::Pong(number) => out.extend(number.to_le_bytes()),
         Message::Addresses(addresses) if addrv2 => write_addrv2(addresses, &mut out),
@@ -151,7 +134,6 @@ pub fn encode(message: &Message, addrv2: bool) -> (CommandName, Cow<'_, [u8]>) {
         Message::Inv(inventory) | Message::GetData(inventory) | Message::NotFound(inventory) => {
             write_inventory(inventory, &mut out);
         }
-        Message::Utreexo(message) => utreexo::encode(message, &mut out),
         _ => {}
     }
     (CommandName::new(name(message, addrv2)), Cow::Owned(out))
@@ -175,8 +157,7 @@ fn name(message: &Message, addrv2: bool) -> &str {
         Message::GetData(_) => "getdata",
         Message::NotFound(_) => "notfound",
         Message::Block(_) => "block",
-        Message::Utreexo(message) => message.name(),
-        Message::Other(name) => name,
+        Message::Other { name, .. } => name,
     }
 }
 

@@ -10,7 +10,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-const COMMANDS: [&str; 22] = [
+const COMMANDS: [&str; 19] = [
     "version",
     "verack",
     "sendaddrv2",
@@ -28,10 +28,7 @@ const COMMANDS: [&str; 22] = [
     "notfound",
     "block",
     "tx",
-    "getuproof",
     "uproof",
-    "geturoot",
-    "uroot",
     "",
 ];
 
@@ -335,17 +332,21 @@ fn what_a_form_cannot_hold_is_not_written() {
 }
 
 #[test]
-fn unknown_messages_have_a_name_and_nothing_else() {
+fn unknown_messages_have_a_name_and_a_payload() {
     for (command, name) in [
         (CommandName::new("feefilter"), "feefilter"),
         (CommandName::from_bytes(*b"block\0\0\0\0\0\0!"), "block\\x00\\x00\\x00\\x00\\x00\\x00!"),
         (CommandName::NONE, ""),
     ] {
-        let expected = Message::Other(name.to_owned());
+        let expected = Message::Other { name: name.to_owned(), payload: vec![1, 2, 3] };
         assert_eq!(decode(command, vec![1, 2, 3]), Ok(expected));
     }
     // A ping without a number wants no answer (BIP-31).
-    assert_eq!(decode(CommandName::new("ping"), vec![]), Ok(Message::Other("ping".to_owned())));
+    let other = Message::Other { name: "ping".to_owned(), payload: Vec::new() };
+    assert_eq!(decode(CommandName::new("ping"), vec![]), Ok(other));
+    let asked = Message::Other { name: "geturoot".to_owned(), payload: vec![7; 32] };
+    let (command, payload) = encode(&asked, false);
+    assert_eq!((command, &*payload), (CommandName::new("geturoot"), &[7; 32][..]));
 }
 
 #[test]

@@ -19,7 +19,7 @@ pub struct CoinbaseId {
 
 /// Heights whose coinbases BIP-30 has to look at, and the coinbases that it excepts.
 #[derive(Debug, Clone)]
-pub(crate) struct Bip30 {
+pub struct Bip30 {
     /// BIP-34 makes coinbases unique from here on; `None` where this chain is not the one whose
     /// BIP-34 history is known, so that all are looked at.
     unique_from: Option<Height>,
@@ -29,7 +29,7 @@ impl Bip30 {
     /// Core `validation.cpp`, `ConnectBlock`: BIP-30 is enforced up to the activation of BIP-34 on
     /// the known chain, and again from [`BIP34_IMPLIES_BIP30_LIMIT`] on, where early
     /// coinbases hold numbers that are heights to come.
-    pub(crate) fn new(params: &Params, chain: &HeaderChain) -> Self {
+    pub fn new(params: &Params, chain: &HeaderChain) -> Self {
         let known = match params.bip34_hash {
             Some(hash) => chain.hash(params.bip34_height) == Some(&hash),
             // No coinbase came before BIP-34 that a later one could repeat.
@@ -38,13 +38,14 @@ impl Bip30 {
         Self { unique_from: known.then_some(params.bip34_height) }
     }
 
-    pub(crate) fn looks_at(&self, height: Height) -> bool {
+    /// Whether a coinbase of this height has to be unique.
+    pub fn looks_at(&self, height: Height) -> bool {
         height >= BIP34_IMPLIES_BIP30_LIMIT || self.unique_from.is_none_or(|unique| height < unique)
     }
 }
 
 /// Two coinbases that are the same.
-pub(crate) fn first_repeated(coinbases: &[CoinbaseId]) -> Option<(CoinbaseId, CoinbaseId)> {
+pub fn first_repeated(coinbases: &[CoinbaseId]) -> Option<(CoinbaseId, CoinbaseId)> {
     let mut sorted = coinbases.to_vec();
     sorted.sort_unstable();
     let same = sorted.windows(2).find(|pair| pair[0].txid == pair[1].txid)?;
@@ -52,7 +53,7 @@ pub(crate) fn first_repeated(coinbases: &[CoinbaseId]) -> Option<(CoinbaseId, Co
 }
 
 /// Appends coinbases, which ascend.
-pub(crate) fn write_coinbases(out: &mut Vec<u8>, coinbases: &[CoinbaseId]) {
+pub fn write_coinbases(out: &mut Vec<u8>, coinbases: &[CoinbaseId]) {
     write_compact_size(out, coinbases.len() as u64);
     for coinbase in coinbases {
         out.extend_from_slice(&coinbase.txid.0);
@@ -61,7 +62,7 @@ pub(crate) fn write_coinbases(out: &mut Vec<u8>, coinbases: &[CoinbaseId]) {
 }
 
 /// Reads what [`write_coinbases`] wrote; `None` where the bytes are not that.
-pub(crate) fn read_coinbases(reader: &mut Reader<'_>) -> Option<Vec<CoinbaseId>> {
+pub fn read_coinbases(reader: &mut Reader<'_>) -> Option<Vec<CoinbaseId>> {
     let count = reader.compact_size().ok()?;
     let mut coinbases: Vec<CoinbaseId> = Vec::new();
     for _ in 0..count {

@@ -12,8 +12,8 @@
 //! invalid. So the lowest block that is refused is the one that a node would have stopped at, and the
 //! reason is the one that the node gives.
 //!
-//! On request each coin carries the number of its leaf in the Utreexo forest ([`NumberedCoin`]), so that the
-//! second walk knows what a block [spends and adds](BlockLeafChange) there.
+//! On request each coin carries its number among the outputs of its block ([`NumberedCoin`]), for a
+//! [commitment](crate::commitment) to the set and an [index](crate::chain_index) that follows the blocks.
 //!
 //! Nothing here is keyed and nothing is left to chance: outpoints are compared whole. Where records
 //! lie, who does the segments, and in how much memory runs are merged, is the driver's business.
@@ -21,13 +21,13 @@
 mod answers_in_turn;
 mod bare;
 mod claims;
+mod coin_hashes;
 mod disk;
 mod gather;
 mod join;
 mod join_runs;
 mod joined;
 mod judge;
-mod leaf_keys;
 mod ledger;
 mod merged;
 mod own;
@@ -40,18 +40,18 @@ pub use answers_in_turn::Answers;
 pub use bare::BareCoin;
 pub use bare::NumberedCoin;
 pub use claims::Claims;
+pub use coin_hashes::{HashKeys, WantedHashes};
 pub use gather::{Gather, GatherError, GatherSegment};
 pub use gather::{Gathered, Overlap};
 pub use join::{Join, JoinSink};
 pub use judge::AskedOutputs;
 pub use judge::{BlockJudge, JudgeError, Judged, Kept, RefusedBlock};
-pub use leaf_keys::{BlockLeafChange, SpentLeaf};
 pub use record::{AnswerRecord, MadeCoin, MadeRecord, SpentRecord};
 pub use seen::SeenBlock;
 pub use seen::{Fingerprint, FingerprintKey};
 
 use crate::best_chain::{CHAINS_LEFT_MAX, other_chain};
-use crate::bridge::{self, Bridge};
+use crate::chain_index::{ChainIndex, IndexWriter};
 use crate::engines::in_order::BaseCoins;
 use crate::engines::in_order::chains::{begin_anew, is_under_way};
 use crate::engines::in_order::keeper::Keeper;
@@ -74,16 +74,13 @@ use crate::workdir::{FinishedRange, SegmentsOf, Workdir};
 use apus_chain::{CoinSumKey, Height, HeightRange, KnownBlock, ScriptChecks};
 use apus_engine::script::ScriptPool;
 use apus_storage::Storage;
-use apus_utreexo::Roots;
+use coin_hashes::OutputCount;
 pub use disk::disk_bytes;
 use join_runs::{JOINED_RUNS, join};
 pub use join_runs::{JoinOptions, join_keys};
 pub use joined::Joined;
 use joined::Record;
-use leaf_keys::LeafCount;
-pub use leaf_keys::LeafKeys;
 pub(crate) use merged::MergedSet;
-use merged::RootsFrom;
 pub use merged::hash_beside;
 use std::sync::Arc;
 use std::time::Instant;
@@ -106,8 +103,8 @@ pub(crate) fn run<'a>(
     machines: Option<&dyn Machines>,
 ) -> Result<MergeOutcome<'a>, SyncError> {
     if request.env.is_shared {
-        if request.bridge().is_some() {
-            return Err(SyncError::Usage(UsageError::NotOnCluster { what: "making proofs" }));
+        if let Some(index) = request.index() {
+            return Err(SyncError::Usage(UsageError::NotOnCluster { what: index.making() }));
         }
     } else if matches!(request.task, Task::MergeSync(_)) {
         expect_disk(request, &*dir)?;
@@ -205,10 +202,10 @@ fn goes_on(request: &Request<'_>) -> bool {
     matches!(request.source, Source::Peers(_))
 }
 
-/// Whether the roots of the Utreexo forest come out of the join. Where blocks are connected above, they would not be
-/// those of the end.
-fn makes_roots(request: &Request<'_>) -> bool {
-    request.wants_leaves() && !goes_on(request)
+/// Whether the hashes of a commitment come out of the join. Where blocks are connected above, they would not be those of
+/// the end.
+fn makes_hashes(request: &Request<'_>) -> bool {
+    request.wants_commitment() && !goes_on(request)
 }
 
 /// Says how much disk the records of a run will take that has none yet.
@@ -223,13 +220,13 @@ pub(crate) fn expect_disk(request: &Request<'_>, dir: &dyn ChainSource) -> Resul
     }
     let end = request.stop.end_in(dir)?;
     let block_bytes: u64 = (1..=end).map(|height| dir.block_bytes(height)).sum();
-    let forest = if request.bridge().is_some() { bridge::DISK_PERCENT } else { 0 };
+    let percent = request.index().map_or(0, |index| index.disk_percent());
     let records = disk_bytes(block_bytes, request.env.memory_bytes, request.env.threads);
-    let (what, bytes) = (DiskUse::Progress, records + block_bytes / 100 * forest);
+    let (what, bytes) = (DiskUse::Progress, records + block_bytes / 100 * percent);
     let free = expect_room(folder, bytes)?;
     request.env.observer.event(Event::DiskNeeded { what, bytes, free });
-    match request.bridge() {
-        Some(options) => bridge::tell_disk(&request.env, options, dir, end),
+    match request.index() {
+        Some(index) => index.tell_disk(request, dir, end),
         None => Ok(()),
     }
 }
@@ -249,18 +246,17 @@ fn on_chain<'a>(
     let pool = any_scripts.then(|| ScriptPool::new(request.env.threads)).transpose()?;
     let work = MergeWork { request, options, dir: &*dir, checks, pool };
     let begun = Workdir::read_plan(request.env.workdir)?.is_some();
-    let bridge = |options| Bridge::start(request, options, dir.chain(), end, begun);
-    let mut bridge = request.bridge().map(bridge).transpose()?;
+    let open = |index: &'a dyn ChainIndex| index.open(request, &*dir, end, begun);
+    let mut index = request.index().map(open).transpose()?;
     let started = Instant::now();
     let (workdir, plan, done) = work.plan(end)?;
     if let Some(machines) = machines {
         let whole = machines.merge(&work, &workdir, &plan)?;
         drop(work);
-        let SharedResult { joined, counts, judged, roots } = whole;
-        let forest = roots.map(RootsFrom::Known);
+        let SharedResult { joined, counts, judged } = whole;
         let set = set_of(request, &*dir, end, &joined, counts);
         let unseen = u64::from(plan.identity.unseen.min(end));
-        return Ok(MergedSet { dir, set, counts, unseen, joined, judged, forest, proofs: None });
+        return Ok(MergedSet { dir, set, counts, unseen, joined, judged, numbered: None });
     }
     let resumed = !done.is_empty();
     let gathered = work.gather(&workdir, &plan, &plan.segments, done);
@@ -275,18 +271,17 @@ fn on_chain<'a>(
     let is_long = resumed || started.elapsed() >= request.env.checkpoint_interval;
     // Scripts take many times as long as all that comes before them, and connecting takes its coins from there.
     let durable = is_long || work.pool.is_some() || goes_on(request);
-    let count = || LeafCount::read(&workdir, &done, dir.chain());
-    let count = makes_roots(request).then(count).transpose();
+    let count = || OutputCount::read(&workdir, &done, dir.chain());
+    let count = makes_hashes(request).then(count).transpose();
     let count = count.inspect_err(|error| forget_damaged(request.env.workdir, error))?;
-    let forest = count.as_ref().map(|count| RootsFrom::Leaves(count.total()));
-    let judged = work.join_and_judge(&workdir, &plan, done, count, durable, bridge.as_mut());
+    let numbered = count.as_ref().map(OutputCount::total);
+    let judged = work.join_and_judge(&workdir, &plan, done, count, durable, index.as_deref_mut());
     let (joined, judged) =
         judged.inspect_err(|error| forget_damaged(request.env.workdir, error))?;
     let set = set_of(request, &*dir, end, &joined, counts);
     drop(work);
-    let proofs = bridge.map(|bridge| bridge.made());
     let unseen = u64::from(plan.identity.unseen.min(end));
-    Ok(MergedSet { dir, set, counts, unseen, joined, judged, forest, proofs })
+    Ok(MergedSet { dir, set, counts, unseen, joined, judged, numbered })
 }
 
 /// What is known of a set before it is handed out.
@@ -325,8 +320,6 @@ pub struct SharedResult {
     pub counts: Counts,
     /// What came of the second walk.
     pub judged: WalkOutcome,
-    /// The roots of the Utreexo forest, where they are wanted.
-    pub roots: Option<Roots>,
 }
 
 /// A run on its way.
@@ -366,9 +359,9 @@ impl<'a> MergeWork<'a> {
                 earlier.as_ref().map(|plan| plan.identity.unseen),
             ),
             // What an earlier start has them told of is told to the end.
-            leaves: request.bridge().is_some()
-                || makes_roots(request)
-                || earlier.as_ref().is_some_and(|plan| plan.identity.leaves),
+            numbered: request.index().is_some()
+                || makes_hashes(request)
+                || earlier.as_ref().is_some_and(|plan| plan.identity.numbered),
             muhash: request.muhash || earlier.as_ref().is_some_and(|plan| plan.identity.muhash),
         };
         // Of another chain, or one that grew shorter, fewer may be left alone.
@@ -449,7 +442,7 @@ impl<'a> MergeWork<'a> {
     ) -> Result<(SegmentsOf<Gather>, Counts), SyncError> {
         let (request, dir) = (self.request, self.dir);
         let pass = Gather::new(request.env.params, dir.chain(), fingerprint_key(plan))
-            .with_leaves(plan.identity.leaves)
+            .with_numbers(plan.identity.numbered)
             .with_claims(self.claimed())
             .with_bare_coins(bare_up_to(plan));
         let unseen = plan.identity.unseen;
@@ -474,23 +467,25 @@ impl<'a> MergeWork<'a> {
         workdir: &Workdir<'_>,
         plan: &Plan,
         mut done: SegmentsOf<Gather>,
-        leaves: Option<LeafCount<'_>>,
+        count: Option<OutputCount<'_>>,
         durable: bool,
-        bridge: Option<&mut Bridge<'_>>,
+        index: Option<&mut (dyn IndexWriter + '_)>,
     ) -> Result<(Joined, WalkOutcome), SyncError> {
         let (request, assumed) = (self.request, self.checks.last_assumed().unwrap_or_default());
-        let has_leaves = |record: &Record| leaves.is_none() || record.joined.leaves.is_some();
-        let earlier = Record::read(workdir)?.filter(has_leaves);
+        let has_hashes = |record: &Record| count.is_none() || record.joined.hashes.is_some();
+        let earlier = Record::read(workdir)?.filter(has_hashes);
         let keep = earlier.iter().flat_map(Record::names).collect();
         workdir.clear_scratch_but(&keep)?;
         let durable = durable || earlier.is_some();
         let mut record = match earlier {
             Some(record) => record,
             None => {
-                let (numbered, bare) = (plan.identity.leaves, bare_up_to(plan));
+                let (numbered, bare) = (plan.identity.numbered, bare_up_to(plan));
                 let muhash = plan.identity.muhash;
-                let by = leaves.as_ref().map(LeafKeys::Places);
-                let options = JoinOptions { numbered, leaves: by, muhash, bare, durable };
+                let by = count.as_ref().map(HashKeys::Places);
+                let hashes = request.hasher().zip(by);
+                let hashes = hashes.map(|(hasher, by)| WantedHashes { hasher, by });
+                let options = JoinOptions { numbered, hashes, muhash, bare, durable };
                 let joined = join(&request.env, &done, options)?;
                 let record = Record { joined, judged: 0, assumed };
                 if durable {
@@ -509,13 +504,13 @@ impl<'a> MergeWork<'a> {
             record.judged = 0;
         }
         record.go_on_with(assumed);
-        if let Some(bridge) = &bridge {
-            record.judged = record.judged.min(bridge.height());
+        if let Some(index) = &index {
+            record.judged = record.judged.min(index.best_block());
         }
         let sum_key = sum_key(plan);
         let mut keeper = self.keeper(&mut record, plan.last(), sum_key)?;
         let mut progress = Judging { record, durable, saved_at: Instant::now() };
-        let takers = Takers { keeper: keeper.as_mut(), bridge };
+        let takers = Takers { keeper: keeper.as_mut(), index };
         let scripts = self.walk(workdir, plan, &done, &mut progress, takers)?;
         let with_blocks = keeper.map(Keeper::end).transpose()?;
         Ok((progress.record.joined, WalkOutcome { scripts, hashed: None, with_blocks }))
@@ -560,7 +555,7 @@ impl<'a> MergeWork<'a> {
     ) -> Result<ScriptCounts, SyncError> {
         let (key, sum_key) = (fingerprint_key(plan), sum_key(plan));
         let end = done.last().map_or(0, |last| last.range.end - 1);
-        let (numbered, unseen) = (plan.identity.leaves, plan.identity.unseen);
+        let (numbered, unseen) = (plan.identity.numbered, plan.identity.unseen);
         let bare = bare_up_to(plan);
         JudgeWalk { work: self, workdir, key, done, sum_key, numbered, unseen, bare, end }
             .judge(progress, takers)
@@ -610,8 +605,8 @@ impl<'a> MergeWork<'a> {
         done: &[FinishedRange<Gathered>],
     ) -> Result<(), SyncError> {
         let (numbered, muhash, bare) =
-            (plan.identity.leaves, plan.identity.muhash, bare_up_to(plan));
-        let options = JoinOptions { numbered, leaves: None, muhash, bare, durable: false };
+            (plan.identity.numbered, plan.identity.muhash, bare_up_to(plan));
+        let options = JoinOptions { numbered, hashes: None, muhash, bare, durable: false };
         let joined = join(&self.request.env, done, options)?;
         let record = Record { joined, judged: 0, assumed: 0 };
         let mut progress = Judging { record, durable: false, saved_at: Instant::now() };

@@ -9,7 +9,8 @@ mod covered;
 
 pub use covered::Counts;
 pub use covered::Covered;
-pub(crate) use covered::{SeenHeights, Uncovered};
+pub(crate) use covered::SeenHeights;
+pub use covered::Uncovered;
 
 pub use crate::workdir::names::RunKind;
 

@@ -1,10 +1,10 @@
 //! The work of SwiftSync: the set at the height where the hints stop, or below the last blocks, proven.
 
 pub mod aggregate;
+mod coin_hashes;
 mod error;
 mod fully;
 pub mod hints;
-mod leaves;
 mod partial;
 mod segment;
 mod segment_hints;
@@ -120,7 +120,7 @@ pub(crate) fn prove<'a>(
     let aggregator =
         Aggregator::new(identity.aggregate, &plan.secret, identity.stop_hash, identity.hints);
     let mut engine = SwiftSync::new(request.env.params, dir.chain(), aggregator)
-        .with_leaves(identity.leaves)
+        .with_hashes(request.hasher().filter(|_| identity.numbered))
         .with_muhash(identity.muhash);
     let under_hints = |error: SyncError| {
         let is_invalid = InvalidBlock::of(&error).is_some();
@@ -386,8 +386,9 @@ impl PlacedHints {
                 earlier.as_ref().map(|plan| plan.identity.unseen),
             ),
             // What an earlier start has them told of is told to the end.
-            leaves: request.wants_leaves()
-                || earlier.as_ref().is_some_and(|plan| plan.identity.leaves),
+            numbered: request.wants_commitment()
+                || request.hasher().is_some()
+                    && earlier.as_ref().is_some_and(|plan| plan.identity.numbered),
             muhash: request.muhash || earlier.as_ref().is_some_and(|plan| plan.identity.muhash),
         };
         // All but the hints can be compared before they are read.

@@ -2,7 +2,6 @@
 
 use super::SyncError;
 use apus_chain::{BlockHash, CoinError, Height, Txid};
-use apus_utreexo::FragmentError;
 use std::io;
 use std::path::Path;
 
@@ -30,12 +29,6 @@ pub enum IoError {
     /// What no caller and no later start tells apart, in words.
     #[error("{0}")]
     Other(String),
-    /// Proofs of a block cannot be read.
-    #[error("{what}")]
-    Proofs {
-        /// Which, and why.
-        what: String,
-    },
     /// A run's bytes are not those that were written.
     #[error("{file} is damaged; its segment will be processed anew: start the same run again")]
     RunDamaged {
@@ -64,15 +57,6 @@ pub enum IoError {
         wanted: usize,
         /// What the system says.
         error: io::Error,
-    },
-    /// The leaves that segments left make no forest.
-    #[error(
-        "what the work folder says of the Utreexo forest makes none: {error}. Remove the run's work \
-         folder (--workdir), and start the same run again"
-    )]
-    Forest {
-        /// In which way.
-        error: FragmentError,
     },
     /// A group of coins cannot be read back.
     #[error("the coins of transaction {txid} cannot be read back: {error}")]

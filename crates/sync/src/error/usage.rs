@@ -22,20 +22,10 @@ pub enum UsageError {
     /// Blocks are to be connected, and nothing says how.
     #[error("blocks above the hints are to be connected, but no coins folder was named")]
     NothingToConnect,
-    /// The engine that goes by proofs, and none of these.
-    #[error("the engine utreexo goes by proofs, and neither a folder of them nor a peer was named")]
-    NoProofs,
-    /// A set of coins is to be written that no engine keeps.
-    #[error(
-        "the engine utreexo keeps no set of coins: each block is judged by the coins that its proofs show, and \
-         what is left in the end is the roots of the forest alone. It writes these (utreexo:FILE), and nothing \
-         else: for a set use another engine"
-    )]
-    NoSetKept,
     /// A run that other machines cannot take part in.
     #[error(
-        "machines share runs by hints up to where these stop, and those of the engines mergesync and utreexo: {what} is not \
-         done by several yet. Run `apus sync` on one machine for it"
+        "machines share runs by hints up to where these stop, and those of engines that take blocks in any order: {what} is \
+         not done by several yet. Run `apus sync` on one machine for it"
     )]
     NotOnCluster {
         /// What was asked for.

@@ -127,9 +127,9 @@ where
         let input = (self.job.input)(range)?;
         let done = do_segment(pass, input, range, &self.supply, walker, &each)?;
         let Some(finished) = done else { return Ok(None) };
-        let coins = finished.partial.done().coins;
+        let Work { bytes, coins, .. } = finished.partial.done();
         self.counters.add(Work { coins, ..Work::default() });
-        self.counters.finished(&finished.partial);
+        self.counters.finished(bytes, finished.partial.coins_about());
         Ok(Some(FinishedRange::held(range, finished, P::RUNS)))
     }
 }

@@ -5,10 +5,8 @@ use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::engines::swiftsync::hints::HintsInfo;
 use crate::engines::swiftsync::{CoinTotals, Counts};
 use crate::folder::WrittenFolder;
-use crate::proofs::ProofsMade;
 use crate::warning::Unanchored;
 use apus_chain::{HeaderChain, Height, KnownBlock, Params};
-use apus_utreexo::Roots;
 
 /// A finished run.
 #[derive(Debug, Clone)]
@@ -51,7 +49,8 @@ pub struct ChainEnd {
 }
 
 impl ChainEnd {
-    pub(crate) fn new(params: &Params, chain: &HeaderChain, stop: KnownBlock) -> Self {
+    /// A block of a chain.
+    pub fn new(params: &Params, chain: &HeaderChain, stop: KnownBlock) -> Self {
         let enough_work = chain.chain_work() >= params.minimum_chain_work;
         Self { stop, tip_height: chain.tip_height(), enough_work }
     }
@@ -60,7 +59,7 @@ impl ChainEnd {
 /// How the blocks of a run were validated.
 #[derive(Debug, Clone)]
 pub struct Validation {
-    /// What did the blocks for which there were no hints. The one that goes by proofs keeps no set.
+    /// What did the blocks for which there were no hints.
     pub engine: Engine,
     /// What hints stood for; nothing where there were none.
     pub hints: HintsProof,
@@ -131,8 +130,4 @@ pub struct SetHashes {
 pub struct Written {
     /// Folders for Bitcoin Core.
     pub folders: Vec<WrittenFolder>,
-    /// The roots of the Utreexo forest, where they were asked for.
-    pub utreexo: Option<Roots>,
-    /// The proofs that were made, where they were asked for.
-    pub proofs: Option<ProofsMade>,
 }

@@ -1,5 +1,4 @@
-//! Hints of a set that was computed without any, and the roots of the Utreexo forest: the blocks are gone
-//! through once more.
+//! Hints of a set that was computed without any, and a commitment to it: the blocks are gone through once more.
 //!
 //! The set is known by now, so it serves as hints for itself, in the form of a snapshot; SwiftSync
 //! takes the blocks in any order, proves once more that these coins are the right ones, and leaves
@@ -19,24 +18,22 @@ use crate::sink::{SetInfo, SnapshotSink};
 use crate::workdir::invalid::PutAsideBlocks;
 use apus_chain::UtxoSetHash;
 use apus_storage::{DirStorage, Storage, create_private_dir};
-use apus_utreexo::Roots;
 
 /// Name of the set's file.
 const SET: &str = "set.dat";
 
-/// Writes the hints and the roots that `request` asks for, of a set of these records, which is `known` by its hashes.
-/// The roots come back, if they were among it.
+/// Writes the hints and the commitment that `request` asks for, of a set of these records, which is `known` by its hashes.
 pub(super) fn write(
     request: &Request<'_>,
     set: SetInfo,
     known: &Put,
     records: impl FnOnce(&mut EachRecord<'_>) -> Result<(), SyncError>,
-) -> Result<Option<Roots>, SyncError> {
+) -> Result<(), SyncError> {
     let options = request.expect_connect()?;
     let outputs = request.outputs.iter().filter(|output| output.kind != OutputKind::Snapshot);
     let outputs: Vec<Output> = outputs.cloned().collect();
-    if outputs.is_empty() {
-        return Ok(None);
+    if outputs.is_empty() && !request.wants_commitment() {
+        return Ok(());
     }
     let work = options.hints_folder.join("work");
     for folder in [&options.hints_folder, &work] {
@@ -62,6 +59,7 @@ pub(super) fn write(
         stop: Stop::AtHints,
         follow: false,
         outputs: &outputs,
+        commitment: request.commitment,
         folders: &[],
         muhash: false,
         env: RunEnv {
@@ -97,7 +95,7 @@ pub(super) fn write(
              is a mistake in the program; no hints were written"
         )));
     }
-    Ok(outcome.written.utreexo)
+    Ok(())
 }
 
 /// Passes everything on but that this pass was begun by an earlier start, and warnings of what was or

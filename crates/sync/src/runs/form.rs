@@ -107,10 +107,10 @@ impl RunForm for PlacesForm {
     }
 }
 
-/// Leaves of the Utreexo forest: `place ‖ hash`, the place among all leaves in big-endian.
-pub enum LeavesForm {}
+/// Hashes of coins: `place ‖ hash`, the place among all numbered outputs in big-endian.
+pub enum HashesForm {}
 
-impl RunForm for LeavesForm {
+impl RunForm for HashesForm {
     const KEY: usize = 8;
     const NAME: &'static str = "leaves-";
     const HEAD: usize = 40;

@@ -5,6 +5,7 @@
 //! long chain of compressions, has a thread of its own, and so have the sinks; batches of records go
 //! to them through short queues. Nothing is published before all of them took everything.
 
+use crate::commitment::HashParts;
 use crate::engines::swiftsync::hints::{HINTS_MAGIC, HINTS_VERSION};
 use crate::engines::swiftsync::{CoinTotals, Verdict};
 use crate::error::{InvalidError, IoError, SyncError};
@@ -15,7 +16,6 @@ use crate::runs::EachRecord;
 use crate::sink::chainstate::ChainstateSink;
 use crate::sink::datadir::KeptSink;
 use crate::sink::datadir::{DatadirSink, DraftWithBlocks, chainstate_folder};
-use crate::sink::forest::{StoredLeaves, draft_roots, roots};
 use crate::sink::set_hash::{SetHash, hash_set, merge_all};
 use crate::sink::{CoinSink, FileDraft, HashSink, SetInfo, SnapshotSink, TotalsSink, Whole};
 use crate::source::ChainSource;
@@ -29,8 +29,8 @@ use std::sync::Arc;
 /// Records that are handed on together.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// Merges the runs and writes the outputs. The runs are those of coins and of hints; leaves are there where the
-/// roots of the Utreexo forest are wanted.
+/// Merges the runs and writes the outputs. The runs are those of coins and of hints; hashes are there where a commitment
+/// is wanted.
 /// What was known of the set before comes back, too.
 pub fn write_out(
     request: &Request<'_>,
@@ -38,7 +38,7 @@ pub fn write_out(
     workdir: &Workdir<'_>,
     identity: &RunIdentity,
     [coins, hints]: [Vec<RunInfo>; 2],
-    leaves: Option<StoredLeaves<'_>>,
+    hashes: Option<&dyn HashParts>,
     verdict: &Verdict,
 ) -> Result<(SetInfo, Put), SyncError> {
     let bytes = coins.iter().map(|run| run.bytes).sum();
@@ -52,13 +52,14 @@ pub fn write_out(
     };
     let places = places(request);
     let mut sinks = sinks(request, dir, set, &places, None)?;
-    let forest = leaves.map(|leaves| roots(&request.env, &leaves));
-    let forest =
-        forest.transpose().inspect_err(|error| forget_damaged(workdir.storage(), error))?;
+    let commitment = request.commitment.filter(|it| it.is_wanted());
+    if let (Some(commitment), Some(hashes)) = (commitment, hashes) {
+        let made = commitment.make(&request.env, hashes);
+        made.inspect_err(|error| forget_damaged(workdir.storage(), error))?;
+    }
     let mut drafts = Vec::new();
     for Output { kind, storage, name } in request.outputs {
         match kind {
-            OutputKind::Utreexo => drafts.push(draft_roots(&**storage, name, &forest)?),
             OutputKind::Snapshot => {
                 sinks.push(Box::new(SnapshotSink::create(&**storage, name, set)?))
             }
@@ -70,9 +71,9 @@ pub fn write_out(
     }
     let muhash = SetMuHash::Known(verdict.muhash);
     let put = put_set(request, set, sinks, muhash, bytes, SetRecords::Runs(coins));
-    let mut put = put.inspect_err(|error| forget_damaged(workdir.storage(), error))?;
-    put.written.utreexo = forest;
+    let put = put.inspect_err(|error| forget_damaged(workdir.storage(), error))?;
     drafts.into_iter().try_for_each(|(draft, file)| draft.publish(file))?;
+    commitment.map_or(Ok(()), |commitment| commitment.publish())?;
     Ok((set, put))
 }
 
@@ -217,7 +218,7 @@ pub fn put_set(
     };
     let folders = publish(&Whole { env: &request.env, set, hash_serialized_3 }, sinks, bytes)?;
     let hashes = SetHashes { hash_serialized_3, muhash };
-    Ok(Put { hashes, totals, written: Written { folders, ..Written::default() } })
+    Ok(Put { hashes, totals, written: Written { folders } })
 }
 
 /// Seals all sinks, has those that want to write an index and read back what they wrote, and gives

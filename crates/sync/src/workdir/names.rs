@@ -46,8 +46,8 @@ pub const KEPT: &str = "kept";
 /// Name of the folder in which a run that connects blocks has its coins.
 pub const COINS: &str = "coins";
 
-/// Name of the folder in which a run that makes proofs has its forest, which stays when the run has ended.
-pub const FOREST: &str = "forest";
+/// Name of the folder in which an index of the chain has its state, which stays when the run has ended.
+pub const INDEX: &str = "forest";
 
 /// Name of the folder of coins or hints while it is removed.
 pub const GONE: &str = "discarded.incomplete";
@@ -152,7 +152,7 @@ pub fn is_work_file(name: &str) -> bool {
         || is_download(name)
         || scratch
         || note
-        || [PLAN, "plan.tmp", LOCK, COINS, FOREST, HINTS, GONE, POSITIONS].contains(&name)
+        || [PLAN, "plan.tmp", LOCK, COINS, INDEX, HINTS, GONE, POSITIONS].contains(&name)
 }
 
 /// Whether a file is there before the plan is: what the run needs of its hints, or of peers, or to

@@ -56,8 +56,8 @@ pub struct RunIdentity {
     pub assumed: Height,
     /// The last block whose witnesses are left alone; 0 where all are checked.
     pub unseen: Height,
-    /// Whether segments leave the leaves of the Utreexo forest.
-    pub leaves: bool,
+    /// Whether outputs have numbers, and segments under hints leave hashes of the coins that survive.
+    pub numbered: bool,
     /// Whether the MuHash of the set is computed.
     pub muhash: bool,
 }
@@ -102,9 +102,11 @@ impl RunIdentity {
         if self.unseen != other.unseen {
             return Some(unseen_difference(self.unseen, other.unseen));
         }
-        if self.leaves != other.leaves {
-            let without = "without the leaves that the roots of the Utreexo forest are made of";
-            return Some(without.to_owned());
+        if self.numbered != other.numbered {
+            let with = if self.numbered { "with" } else { "without" };
+            return Some(format!(
+                "{with} the hashes of coins that a commitment to the set is made of"
+            ));
         }
         if self.muhash != other.muhash {
             return Some("without the set's MuHash (--muhash)".to_owned());
@@ -137,7 +139,7 @@ impl Plan {
             aggregate,
             assumed,
             unseen,
-            leaves,
+            numbered,
             muhash,
         } = &self.identity;
         let mut out = names::begin(MAGIC, VERSION);
@@ -148,7 +150,7 @@ impl Plan {
         out.push(aggregate.code());
         out.extend_from_slice(&assumed.to_le_bytes());
         out.extend_from_slice(&unseen.to_le_bytes());
-        out.push(u8::from(*leaves));
+        out.push(u8::from(*numbered));
         out.push(u8::from(*muhash));
         out.extend_from_slice(&self.secret.0);
         out.extend_from_slice(&(self.segments.len() as u32).to_le_bytes());
@@ -170,7 +172,7 @@ impl Plan {
             aggregate: AggregateKind::from_code(reader.u8().ok()?)?,
             assumed: reader.u32().ok()?,
             unseen: reader.u32().ok()?,
-            leaves: flag(reader.u8().ok()?)?,
+            numbered: flag(reader.u8().ok()?)?,
             muhash: flag(reader.u8().ok()?)?,
         };
         let secret = Secret(*reader.array().ok()?);
@@ -253,7 +255,7 @@ pub mod testing {
             aggregate: AggregateKind::Sha256,
             assumed: 0,
             unseen: 0,
-            leaves: false,
+            numbered: false,
             muhash: false,
         };
         let segments = vec![HeightRange::new(1, 5), HeightRange::new(5, 9)];
@@ -279,7 +281,7 @@ mod tests {
                 aggregate: if muhash { AggregateKind::MuHash } else { AggregateKind::Sha256 },
                 assumed: stop / 2,
                 unseen: stop / 3,
-                leaves: stop % 2 == 1,
+                numbered: stop % 2 == 1,
                 muhash: stop % 4 < 2,
             },
             secret: Secret([3; 32]),
@@ -355,7 +357,7 @@ mod tests {
             (RunIdentity { aggregate: AggregateKind::Coins, ..here.clone() }, "without undo data"),
             (RunIdentity { assumed: here.assumed + 1, ..here.clone() }, "scripts taken for valid"),
             (RunIdentity { unseen: 0, ..here.clone() }, "blocks above 1 alone checked, not of all"),
-            (RunIdentity { leaves: !here.leaves, ..here.clone() }, "Utreexo"),
+            (RunIdentity { numbered: !here.numbered, ..here.clone() }, "hashes of coins"),
             (RunIdentity { muhash: !here.muhash, ..here.clone() }, "--muhash"),
         ] {
             assert!(here.difference(&other).is_some_and(|text| text.contains(word)));

@@ -114,6 +114,12 @@ impl<P> FinishedRange<P> {
         Self { range, partial, runs, stored: false }
     }
 
+    /// The same with what `to` makes of its result.
+    pub fn map<R>(self, to: impl FnOnce(P) -> R) -> FinishedRange<R> {
+        let Self { range, partial, runs, stored } = self;
+        FinishedRange { range, partial: to(partial), runs, stored }
+    }
+
     /// Memory that it takes until it is written.
     pub fn held_bytes(&self) -> u64 {
         self.runs.iter().filter(|run| run.held.is_some()).map(|run| run.bytes).sum()

@@ -5,26 +5,15 @@
 //! that connects blocks are in a store whose writes are whole or nothing.
 
 use crate::harness::{Job, Place, World};
+use crate::ways::ways;
 use crate::world::{Truth, files};
 use apus_storage::Storage;
-use apus_sync::{Engine, ErrorKind};
+use apus_sync::ErrorKind;
 use apus_testkit::effort::rounds;
 use apus_testkit::rng::Rng;
 use apus_testkit::storage::{AfterCrash, CrashStorage, FaultStorage, Operation};
 use std::io;
 use std::sync::Arc;
-
-/// Each engine, and a run of two.
-fn ways(world: &World) -> [(&'static str, Job); 5] {
-    let job = world.job();
-    [
-        ("by hints", Job { hints: Some(world.hints(world.truth.stop)), ..job.clone() }),
-        ("in order", job.clone()),
-        ("by a join", Job { engine: Engine::MergeSync, ..job.clone() }),
-        ("by proofs", world.by_proofs(&[1, 50, 90, 101, 102, 110])),
-        ("by hints, then in order", Job { hints: Some(world.hints(110)), ..job }),
-    ]
-}
 
 /// Some of so many points: the first, the last and others, or all where there is time.
 fn some(points: u64, rng: &mut Rng) -> Vec<u64> {
@@ -56,14 +45,14 @@ fn of(place: &Place, folder: Folder) -> &CrashStorage {
 #[test]
 fn after_a_crash_at_any_sync_point_the_same_set_comes_out() {
     let (world, mut rng) = (World::small(820), Rng::new(820));
-    for (name, job) in ways(&world) {
+    for (name, job, truth) in ways(&world) {
         let whole = Place::new();
-        job.expect(&world.truth, &whole);
+        job.expect(&truth, &whole);
         for folder in [Folder::Work, Folder::Out] {
             for at in some(of(&whole, folder).syncs(), &mut rng) {
                 for after in [AfterCrash::Fail, AfterCrash::Unnoticed] {
                     println!("{name}: {folder:?} crashes at {at}, {after:?}");
-                    crash_and_go_on(&job, &world.truth, folder, (at, after), &mut rng);
+                    crash_and_go_on(&job, &truth, folder, (at, after), &mut rng);
                 }
             }
         }
@@ -99,7 +88,7 @@ fn crash_and_go_on(
 #[test]
 fn after_any_operation_that_fails_the_same_set_comes_out() {
     let (world, mut rng) = (World::small(821), Rng::new(821));
-    for (name, job) in ways(&world) {
+    for (name, job, truth) in ways(&world) {
         let start = |place: &Place, work: &FaultStorage, out: &Arc<FaultStorage>| {
             let out: Arc<dyn Storage> = Arc::<FaultStorage>::clone(out);
             job.run_on(work, &out, place)
@@ -122,10 +111,10 @@ fn after_any_operation_that_fails_the_same_set_comes_out() {
                 assert_eq!(error.kind(), ErrorKind::Io, "{error}");
                 assert!(error.to_string().contains("made to fail"), "{error}");
                 assert_eq!(faulty.failed(), 1);
-                world.truth.check_files(&files(&place.out));
+                truth.check_files(&files(&place.out));
                 faulty.heal();
                 let outcome = start(&place, &work, &out).unwrap();
-                world.truth.check(&outcome, &place.out);
+                truth.check(&outcome, &place.out);
             }
         }
     }

@@ -1,22 +1,22 @@
 //! Runs that connect blocks: where they work, what they start from, and what comes of them.
 
-use crate::world::{Files, HINTS, NOW, ROOTS, SET, Truth, files};
-use apus_chain::{BlockHash, HeightRange, KnownBlock, Network, OutPoint, Params};
-use apus_engine::utxo::forest::ForestStore;
+use crate::world::{Files, HINTS, NOW, PLACED, PlacedFile, SET, Truth, files};
+use apus_chain::{BlockHash, KnownBlock, Network, OutPoint, Params};
 use apus_engine::utxo::store::{EachCoin, MemoryStore};
 use apus_engine::utxo::{CoinBytes, CoinsStore, Flush, StoreError};
 use apus_storage::Storage;
+use apus_sync::chain_index::ChainIndex;
+use apus_sync::commitment::SetCommitment;
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::{
-    BridgeOptions, ConnectOptions, DatadirBlocks, Engine, FolderKind, FolderOutput, HintedTask,
+    ChainEngine, ConnectOptions, DatadirBlocks, Engine, FolderKind, FolderOutput, HintedTask,
     HintedValidity, HintsInput, Machines, MergeSyncTask, Observer, Outcome, Output, OutputKind,
-    ProofsInput, ProvenTask, Request, RunEnv, Silent, Source, Stop, SyncError, Task, UseIndex,
+    Request, RunEnv, Silent, Source, Stop, SyncError, Task, UseIndex,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
 use apus_testkit::oracle::{self, BitOrder};
 use apus_testkit::storage::CrashStorage;
-use apus_utreexo::{RangeHead, RangeWriter, range_file_name};
 use bitcoin::Block;
 use bitcoin::hashes::Hash;
 use std::num::NonZeroU32;
@@ -88,7 +88,6 @@ impl World {
             blocksdir: self.blocksdir(),
             hints: None,
             engine: Engine::Utxo,
-            proofs: None,
             assume_valid: self.chain.last().map(hash_of),
             leave_witnesses: false,
             hinted_validity: HintedValidity::Anchored,
@@ -99,18 +98,13 @@ impl World {
             memory_bytes: 16 << 20,
             checkpoint_interval: Duration::ZERO,
             folders: Vec::new(),
-            with_roots: true,
-            bridge: None,
+            with_placed: true,
+            commitment: None,
+            index: None,
+            outside: None,
             segment_bytes: 5_000,
             machines: None,
         }
-    }
-
-    /// By files of proofs of ranges that begin at these heights.
-    pub(crate) fn by_proofs(&self, starts: &[u32]) -> Job {
-        let folder = self.folder.path().join("proofs");
-        write_proofs(&self.chain, starts, &folder);
-        Job { engine: Engine::Utreexo, proofs: Some(folder), ..self.job() }
     }
 
     /// Hints for the chain up to `stop`.
@@ -120,30 +114,6 @@ impl World {
         let path = self.folder.path().join(format!("{stop}.hints"));
         std::fs::write(&path, oracle::hints_file(&hints, BitOrder::Msb)).unwrap();
         crate::world::hintsfile(&path)
-    }
-}
-
-/// Writes files of proofs of a chain, for ranges that begin at these heights.
-pub(crate) fn write_proofs(chain: &[Block], starts: &[u32], folder: &Path) {
-    let told = crate::bridge::tell(chain);
-    std::fs::create_dir_all(folder).unwrap();
-    for (at, start) in starts.iter().enumerate() {
-        let end = starts.get(at + 1).map_or(chain.len() as u32, |next| *next);
-        let head = RangeHead {
-            network: Network::Regtest.magic(),
-            first: *start,
-            before: hash_of(&chain[*start as usize - 1]),
-            roots: told.roots[*start as usize - 1].clone(),
-        };
-        let mut writer = RangeWriter::new(Vec::new(), &head).unwrap();
-        let range = *start as usize..end as usize;
-        for at in range {
-            let (entry, leaves_after) = (told.entries[at].bytes(), told.roots[at].leaves());
-            writer.put(&hash_of(&chain[at]), leaves_after, &entry).unwrap();
-        }
-        let bytes = writer.finish(&told.roots[end as usize - 1]).unwrap();
-        let name = range_file_name(HeightRange::new(*start, end));
-        std::fs::write(folder.join(name), bytes).unwrap();
     }
 }
 
@@ -162,7 +132,6 @@ pub(crate) struct Job {
     pub(crate) blocksdir: PathBuf,
     pub(crate) hints: Option<HintsInput>,
     pub(crate) engine: Engine,
-    pub(crate) proofs: Option<PathBuf>,
     pub(crate) assume_valid: Option<BlockHash>,
     pub(crate) leave_witnesses: bool,
     pub(crate) hinted_validity: HintedValidity,
@@ -173,22 +142,23 @@ pub(crate) struct Job {
     pub(crate) memory_bytes: u64,
     pub(crate) checkpoint_interval: Duration,
     pub(crate) folders: Vec<FolderOutput>,
-    /// Whether the roots of the Utreexo forest are among the outputs.
-    pub(crate) with_roots: bool,
-    pub(crate) bridge: Option<BridgeJob>,
+    /// Whether the list of hashes is among the outputs.
+    pub(crate) with_placed: bool,
+    /// Makes another commitment in its place.
+    pub(crate) commitment: Option<Arc<NewCommitment>>,
+    pub(crate) index: Option<Arc<dyn ChainIndex + Send + Sync>>,
+    /// Makes the engine, where it is one from outside, which takes scripts up to a block for valid.
+    pub(crate) outside: Option<Arc<NewEngine>>,
     pub(crate) segment_bytes: u64,
     /// Other machines, if they share the run.
     pub(crate) machines: Option<Arc<dyn Machines + Send + Sync>>,
 }
 
-/// The proofs that a run is asked for, and the forest that they come of.
-#[derive(Clone)]
-pub(crate) struct BridgeJob {
-    pub(crate) storage: Arc<dyn Storage>,
-    pub(crate) forest: Arc<dyn ForestStore>,
-    pub(crate) every: u32,
-    pub(crate) memory_bytes: u64,
-}
+/// Makes a commitment that goes to a folder.
+pub(crate) type NewCommitment = dyn Fn(&Arc<dyn Storage>) -> Box<dyn SetCommitment> + Send + Sync;
+
+/// Makes an engine.
+pub(crate) type NewEngine = dyn Fn(Option<BlockHash>) -> Box<dyn ChainEngine> + Send + Sync;
 
 /// Where a run works and what it leaves.
 pub(crate) struct Place {
@@ -276,22 +246,10 @@ impl Job {
     ) -> Result<Outcome, SyncError> {
         let output =
             |kind, name: &str| Output { kind, storage: Arc::clone(out), name: name.to_owned() };
-        let outputs = [
-            output(OutputKind::Snapshot, SET),
-            output(OutputKind::Hints, HINTS),
-            output(OutputKind::Utreexo, ROOTS),
-        ];
-        let open_forest = || {
-            let job = self.bridge.as_ref().unwrap();
-            Ok(Arc::clone(&job.forest))
-        };
-        let bridge = self.bridge.as_ref().map(|job| BridgeOptions {
-            storage: Arc::clone(&job.storage),
-            folder: PathBuf::new(),
-            every: job.every,
-            store: &open_forest,
-            memory_bytes: job.memory_bytes,
-        });
+        let outputs = [output(OutputKind::Snapshot, SET), output(OutputKind::Hints, HINTS)];
+        let placed = PlacedFile::new(&**out, PLACED).if_wanted(self.with_placed);
+        let other = self.commitment.as_ref().map(|new| new(out));
+        let commitment = other.as_deref().unwrap_or(&placed);
         let connect = ConnectOptions {
             assume_valid: self.assume_valid,
             prevout_threads: self.prevout_threads,
@@ -301,21 +259,22 @@ impl Job {
             hints_folder: hints_folder.to_owned(),
             positions: hints_folder.join("positions"),
         };
+        let outside = self.outside.as_ref().map(|new| new(self.assume_valid));
         let request = Request {
             source: Source::Files {
                 blocksdir: self.blocksdir.clone().into(),
                 use_index: UseIndex::IfPresent,
             },
-            task: self.task(connect, bridge),
+            task: match &outside {
+                Some(engine) => Task::By(&**engine),
+                None => self.task(connect),
+            },
             leave_witnesses: self.assume_valid.filter(|_| self.leave_witnesses),
             stop: self.stop,
             follow: false,
-            // Without a set there are roots alone.
-            outputs: match (self.engine, self.with_roots) {
-                (Engine::Utreexo, _) => &outputs[2..],
-                (_, true) => &outputs,
-                (_, false) => &outputs[..2],
-            },
+            commitment: Some(commitment),
+            // Without a set there is a commitment alone.
+            outputs: if outside.is_some() { &[] } else { &outputs },
             folders: &self.folders,
             muhash: true,
             env: RunEnv {
@@ -340,18 +299,18 @@ impl Job {
     }
 
     /// By what the blocks are done.
-    fn task<'a>(&self, connect: ConnectOptions<'a>, bridge: Option<BridgeOptions<'a>>) -> Task<'a> {
+    fn task<'a>(&'a self, connect: ConnectOptions<'a>) -> Task<'a> {
         if let Some(hints) = self.hints.clone() {
             let (aggregate, validity) = (AggregateKind::Sha256, self.hinted_validity);
             return Task::Hinted(HintedTask { hints, aggregate, validity, connect: Some(connect) });
         }
         match self.engine {
             Engine::Utxo => Task::InOrder(connect),
-            Engine::MergeSync => Task::MergeSync(MergeSyncTask { connect, bridge }),
-            Engine::Utreexo => Task::Proven(ProvenTask {
-                proofs: ProofsInput::Folder(self.proofs.clone().unwrap()),
-                assume_valid: self.assume_valid,
-            }),
+            Engine::MergeSync => {
+                let index = self.index.as_ref().map(|index| &**index as &dyn ChainIndex);
+                Task::MergeSync(MergeSyncTask { connect, index })
+            }
+            Engine::Outside(name) => unreachable!("nothing makes {name}"),
         }
     }
 

@@ -105,7 +105,7 @@ fn of_several_invalid_blocks_the_lowest_is_told() {
             files
         });
         for (engine, threads) in [(Engine::Utxo, 1), (Engine::Utxo, 3), (Engine::MergeSync, 2)] {
-            let job = Job { engine, threads, with_roots: false, ..world.job() };
+            let job = Job { engine, threads, with_placed: false, ..world.job() };
             expect_invalid(&job.refused(&Place::new()), &bad, height, lower.0);
         }
     }

@@ -9,13 +9,8 @@ mod world;
 #[path = "../pipeline/undo_data.rs"]
 mod undo_data;
 
-#[path = "../laws/utreexo/bridge.rs"]
-#[allow(dead_code, reason = "the tests of the engine use all of it")]
-mod bridge;
-
 mod anchored;
 mod bad_blocks;
-mod caches;
 mod coins_changed;
 mod crash_and_fault;
 mod engine_conformance;
@@ -23,7 +18,6 @@ mod harness;
 mod invalid;
 mod joins;
 mod mergesync;
-mod proofs;
 #[cfg(feature = "kernel")]
 mod put_aside;
 mod read_back;
@@ -31,5 +25,5 @@ mod refusals;
 mod reorg;
 mod resume;
 mod tail;
-mod utreexo;
+mod ways;
 mod witnesses;

@@ -62,7 +62,7 @@ fn any_witnesses_will_do() {
     }
 }
 
-/// A node that gets the blocks needs their witnesses, and so do proofs.
+/// A node that gets the blocks needs their witnesses.
 #[test]
 fn blocks_that_are_handed_on_are_checked() {
     let (good, bad) = (World::small(762), world(762, spoil));
@@ -71,14 +71,6 @@ fn blocks_that_are_handed_on_are_checked() {
         |world: &World| Job { leave_witnesses: true, ..world.job() }.keeping(folder.path());
     assert_eq!(leaving(&bad).refused(&Place::new()).kind(), ErrorKind::Wrong);
     assert_eq!(leaving(&good).expect(&good.truth, &Place::new()).validation.unseen_witnesses, 0);
-    for world in [&good, &bad] {
-        let job = Job { leave_witnesses: true, ..world.by_proofs(&[1, 70, 112]) };
-        match job.run(&Place::new()) {
-            Ok(outcome) => assert_eq!(outcome.validation.unseen_witnesses, 0),
-            Err(error) => assert_eq!(error.kind(), ErrorKind::Wrong, "{error}"),
-        }
-        assert_eq!(job.run(&Place::new()).is_ok(), std::ptr::eq(world, &good));
-    }
 }
 
 /// Ends a run once so many events were told.

@@ -2,7 +2,10 @@
 //! same reason where a chain is invalid.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
+#[path = "../pipeline/placed.rs"]
+#[allow(dead_code, reason = "the tests of the pipeline use all of it")]
+mod placed;
+
 mod chainstate;
 mod mergesync;
 mod swiftsync;
-mod utreexo;

@@ -2,7 +2,7 @@
 
 use crate::harness::{World, at_once};
 use crate::undo_data::change_a_coin;
-use crate::world::{HINTS, NOW, ROOTS, SET, Truth};
+use crate::world::{HINTS, NOW, PLACED, PlacedFile, SET, Truth};
 use apus_chain::{Network, Params};
 use apus_engine::utxo::store::MemoryStore;
 use apus_sync::peers::{KeptFolder, Peers};
@@ -162,11 +162,8 @@ impl Run {
             storage: Arc::new(self.out.clone()),
             name: name.to_owned(),
         };
-        let outputs = [
-            output(OutputKind::Snapshot, SET),
-            output(OutputKind::Hints, HINTS),
-            output(OutputKind::Utreexo, ROOTS),
-        ];
+        let outputs = [output(OutputKind::Snapshot, SET), output(OutputKind::Hints, HINTS)];
+        let commitment = PlacedFile::new(&self.out, PLACED);
         apus_sync::run(&Request {
             source: Source::Peers(&network),
             task: {
@@ -182,12 +179,13 @@ impl Run {
                 match self.engine {
                     None => Task::Unhinted(connect),
                     Some(Engine::Utxo) => Task::InOrder(connect),
-                    Some(_) => Task::MergeSync(MergeSyncTask { connect, bridge: None }),
+                    Some(_) => Task::MergeSync(MergeSyncTask { connect, index: None }),
                 }
             },
             leave_witnesses: None,
             stop: Stop::AtTip,
             follow: self.follow,
+            commitment: self.goes_twice.then_some(&commitment as _),
             outputs: if self.goes_twice { &outputs } else { &outputs[..1] },
             folders: &self.folders,
             muhash: true,

@@ -1,6 +1,6 @@
 //! A chain, its hints, and runs over peers that have it.
 
-use crate::world::{HINTS, NOW, ROOTS, SET, Truth, hintsfile, small_chain};
+use crate::world::{HINTS, NOW, PLACED, PlacedFile, SET, Truth, hintsfile, small_chain};
 use apus_chain::{Network, Params};
 use apus_engine::utxo::CoinsStore;
 use apus_engine::utxo::store::MemoryStore;
@@ -145,11 +145,8 @@ impl Job<'_> {
             storage: Arc::new(out.clone()),
             name: name.to_owned(),
         };
-        let outputs = [
-            output(OutputKind::Snapshot, SET),
-            output(OutputKind::Hints, HINTS),
-            output(OutputKind::Utreexo, ROOTS),
-        ];
+        let outputs = [output(OutputKind::Snapshot, SET), output(OutputKind::Hints, HINTS)];
+        let commitment = PlacedFile::new(out, PLACED);
         // The last blocks that are kept for a node are connected.
         let (coins, desk) = (Arc::new(MemoryStore::new()), tempfile::tempdir().unwrap());
         let open = || Ok(Arc::clone(&coins) as Arc<dyn CoinsStore>);
@@ -174,6 +171,7 @@ impl Job<'_> {
             leave_witnesses: None,
             stop: Stop::AtHints,
             follow: false,
+            commitment: Some(&commitment),
             outputs: &outputs,
             folders: &[],
             muhash: true,

@@ -4,7 +4,7 @@
 //! The work folder and the folder of the outputs are on one disk here, so that a crash finds both
 //! at the same moment.
 
-use crate::harness::{Files, HINTS, Job, ROOTS, SET, Truth, World, files};
+use crate::harness::{Files, HINTS, Job, PLACED, SET, Truth, World, files};
 use apus_storage::{Storage, StorageFile};
 use apus_testkit::effort::rounds;
 use apus_testkit::storage::{AfterCrash, CrashStorage};
@@ -93,7 +93,7 @@ fn go_on(job: &Job, image: &CrashStorage, truth: &Truth) -> usize {
         let expected = [
             (format!("{OUT}{SET}"), truth.snapshot.clone()),
             (format!("{OUT}{HINTS}"), truth.hints.clone()),
-            (format!("{OUT}{ROOTS}"), truth.roots.clone()),
+            (format!("{OUT}{PLACED}"), truth.commitment.1.clone()),
         ];
         assert!(left.live_files() == Files::from(expected), "{:?}", left.live_files().keys());
     }

@@ -5,14 +5,16 @@ use apus_storage::{Storage, StorageFile};
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::engines::swiftsync::hints::HintsOptions;
 use apus_sync::{
-    Engine, Event, HintedTask, HintedValidity, HintsInput, Observer, Outcome, Output, OutputKind,
-    Request, RunEnv, Silent, Source, Stop, SyncError, Task, UseIndex,
+    Event, HintedTask, HintedValidity, HintsInput, Observer, Outcome, Output, OutputKind, Request,
+    RunEnv, Silent, Source, Stop, SyncError, Task, UseIndex,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape, UtxoSet, hints, utxo_set};
 use apus_testkit::oracle::{self, BitOrder};
 use apus_testkit::storage::{CrashStorage, FaultStorage, Operation};
 use bitcoin::Block;
+pub(crate) use placed::PlacedFile;
+use placed::placed;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -20,13 +22,16 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+#[path = "placed.rs"]
+mod placed;
+
 /// Long after all blocks of all tests.
 pub(crate) const NOW: i64 = 4_000_000_000;
 
 /// Names of the outputs.
 pub(crate) const SET: &str = "set.dat";
 pub(crate) const HINTS: &str = "set.hints";
-pub(crate) const ROOTS: &str = "set.utreexo";
+pub(crate) const PLACED: &str = "set.placed";
 
 /// A folder's files.
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
@@ -43,8 +48,8 @@ pub(crate) struct Truth {
     pub(crate) snapshot: Vec<u8>,
     /// In the bit order of BIP-456, as outputs are.
     pub(crate) hints: Vec<u8>,
-    /// As utreexod writes them.
-    pub(crate) roots: Vec<u8>,
+    /// The commitment to the set: its file's name, and the file.
+    pub(crate) commitment: (&'static str, Vec<u8>),
 }
 
 impl Truth {
@@ -61,7 +66,7 @@ impl Truth {
             muhash: oracle::muhash(&coins),
             snapshot: snapshot(chain, &coins),
             hints: oracle::hints_file(&hints(chain, &coins), BitOrder::Msb),
-            roots: roots(chain),
+            commitment: (PLACED, placed(chain)),
         }
     }
 
@@ -69,10 +74,11 @@ impl Truth {
     pub(crate) fn check(&self, outcome: &Outcome, out: &dyn Storage) {
         assert_eq!(outcome.chain.stop.height, self.stop);
         assert_eq!(outcome.chain.stop.hash.to_string(), self.stop_hash);
-        let mut names: &[&str] = &[SET, HINTS, ROOTS];
-        if outcome.validation.engine == Engine::Utreexo {
+        let (commitment, _) = self.commitment;
+        let mut names: &[&str] = &[SET, HINTS, commitment];
+        if outcome.set.hashes.is_none() {
             // It keeps no set.
-            names = &[ROOTS];
+            names = &names[2..];
         } else {
             assert_eq!(display(&outcome.set.hash_serialized_3().unwrap()), self.hash_serialized_3);
             assert_eq!(display(&outcome.set.muhash().unwrap()), self.muhash);
@@ -92,14 +98,9 @@ impl Truth {
         };
         assert!(right(SET, &self.snapshot), "a wrong snapshot under its final name");
         assert!(right(HINTS, &self.hints), "wrong hints under their final name");
-        assert!(right(ROOTS, &self.roots), "wrong roots under their final name");
+        let (name, bytes) = &self.commitment;
+        assert!(right(name, bytes), "a wrong commitment under its final name");
     }
-}
-
-/// The roots of the Utreexo forest after a chain: how many leaves, how many roots, and these.
-pub(crate) fn roots(chain: &[Block]) -> Vec<u8> {
-    let (leaves, roots) = oracle::forest(chain);
-    [&leaves.to_le_bytes()[..], &(roots.len() as u64).to_le_bytes(), &roots.concat()].concat()
 }
 
 /// The snapshot of `coins` after a regtest chain.
@@ -244,11 +245,8 @@ impl Job {
             storage: std::sync::Arc::new(out.clone()),
             name: name.to_owned(),
         };
-        let outputs = [
-            output(OutputKind::Snapshot, SET),
-            output(OutputKind::Hints, HINTS),
-            output(OutputKind::Utreexo, ROOTS),
-        ];
+        let outputs = [output(OutputKind::Snapshot, SET), output(OutputKind::Hints, HINTS)];
+        let commitment = PlacedFile::new(out, PLACED);
         let signed = self.params.signet_challenge.is_some();
         let verifier = signed.then(apus_sync::script_verifier).and_then(Result::ok);
         apus_sync::run(&Request {
@@ -265,6 +263,7 @@ impl Job {
             leave_witnesses: None,
             stop: self.stop_height.map_or(Stop::AtHints, Stop::At),
             follow: false,
+            commitment: Some(&commitment),
             outputs: &outputs,
             folders: &[],
             muhash: true,

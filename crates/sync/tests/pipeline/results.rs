@@ -79,7 +79,7 @@ fn the_outcome_tells_the_circumstances() {
     let transactions: usize = world.chain[1..].iter().map(|block| block.txdata.len()).sum();
     assert_eq!(outcome.counts.transactions, transactions as u64);
 
-    let phases = [Phase::Headers, Phase::Hints, Phase::Blocks, Phase::Forest, Phase::Coins];
+    let phases = [Phase::Headers, Phase::Hints, Phase::Blocks, Phase::Coins];
     let started = events.all().into_iter().filter_map(|event| match event {
         Event::Started(phase) => Some(phase),
         _ => None,

@@ -56,7 +56,7 @@ impl<'s> MergeSteps<'s> {
         let mut progress = Telling::new(request, Phase::Join, total);
         let run = self.desk.run();
         let told = |key: JobKey| told_before(key, run, gathered, (segments, &keys));
-        let with_leaves = self.plan.identity.leaves;
+        let with_leaves = self.plan.identity.numbered;
         let object = |of: &ObjectRef| Desk::object(self.queue, request, of);
         let getting = Getting::new(&request.env, &object);
         let mut read = |answered: Answered| {

@@ -22,7 +22,7 @@ use crate::queue::shuffle::any_reads_as_sent;
 use crate::queue::wire::{
     ObjectRef, WireError, begin, open, read_key, read_text, write_key, write_text,
 };
-use crate::queue::{RunId, RunSpec, SentUndo, hints, proven};
+use crate::queue::{RunId, RunSpec, SentUndo, hints, told};
 use apus_chain::{BlockHash, HeightRange, KnownBlock, Reader};
 use apus_sync::engines::pass::Work;
 use apus_sync::system::random_bytes;
@@ -233,10 +233,9 @@ pub fn reads_as_sent(bytes: &[u8]) -> bool {
     if let Ok(told) = &told {
         assert!(hints::read(&hints::write(told), range).as_ref() == Ok(told), "it reads otherwise");
     }
-    let roots = proven::read(bytes, range);
-    if let Ok(told) = &roots {
-        let told = told.as_ref().map(|(before, after)| (before, after));
-        assert!(proven::write(range, told) == bytes, "it is written in another way");
+    let payload = told::read(bytes, range);
+    if let Ok(payload) = payload {
+        assert!(told::write(range, payload) == bytes, "it is written in another way");
     }
     if let Ok(all) = SentUndo::all(bytes) {
         let mut written = Vec::new();
@@ -246,7 +245,7 @@ pub fn reads_as_sent(bytes: &[u8]) -> bool {
     let key = bytes.get(44..).and_then(|rest| read_key(&mut Reader::new(rest)));
     written.is_ok()
         || told.is_ok()
-        || roots.is_ok()
+        || payload.is_ok()
         || key.is_some_and(|key| any_reads_as_sent(bytes, run, key))
 }
 

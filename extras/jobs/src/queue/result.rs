@@ -13,7 +13,8 @@
 use crate::queue::RunId;
 use crate::queue::wire::{WireError, begin, open, read_range, write_range};
 use apus_chain::{CoinSum, HeightRange, Reader};
-use apus_sync::engines::pass::{FinishedSegment, PartialResult};
+use apus_sync::engines::pass::FinishedSegment;
+use apus_sync::machines::{AnyPartial, PartialBytes};
 use std::ops::Range;
 
 /// First bytes of a segment's result.
@@ -21,15 +22,18 @@ const MAGIC: &[u8; 8] = b"APUSDONE";
 
 const WHAT: &str = "the result";
 
+/// Reads what a segment leaves beside its runs.
+pub(crate) type ReadPartial = fn(&mut Reader<'_>) -> Option<AnyPartial>;
+
 /// What a segment leaves, with whose it is.
 pub(crate) struct SegmentResult;
 
 impl SegmentResult {
     /// The byte form.
-    pub(crate) fn write<P: PartialResult>(
+    pub(crate) fn write(
         run: RunId,
         range: HeightRange,
-        finished: &FinishedSegment<P>,
+        finished: &FinishedSegment<PartialBytes>,
     ) -> Vec<u8> {
         let runs: usize = finished.runs.iter().map(Vec::len).sum();
         let mut out = begin(MAGIC);
@@ -40,18 +44,20 @@ impl SegmentResult {
             out.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
             out.extend_from_slice(bytes);
         }
-        finished.partial.write(&mut out);
+        out.extend_from_slice(&finished.partial.bytes);
         out
     }
 
-    /// Reads the byte form, which must be of this run and these heights and have so many runs. The longest stays where it is:
+    /// Reads the byte form, which must be of this run and these heights and have so many runs, and beside them what `read`
+    /// makes something of. The longest stays where it is:
     /// that is nearly all of it, and all that it takes of memory.
-    pub(crate) fn read<P: PartialResult>(
+    pub(crate) fn read(
         mut bytes: Vec<u8>,
         run: RunId,
         range: HeightRange,
         runs: usize,
-    ) -> Result<FinishedSegment<P>, WireError> {
+        read: ReadPartial,
+    ) -> Result<FinishedSegment<AnyPartial>, WireError> {
         let damaged = || WireError::Damaged { what: WHAT };
         let mut reader = open(&bytes, MAGIC, WHAT)?;
         let found = RunId(*reader.array().map_err(|_| damaged())?);
@@ -61,8 +67,8 @@ impl SegmentResult {
         if read_range(&mut reader).ok_or_else(damaged)? != range {
             return Err(WireError::OtherJob { what: WHAT });
         }
-        let (places, partial) = Self::body::<P>(&mut reader, runs).ok_or_else(damaged)?;
-        if partial.ranges() != [range] {
+        let (places, partial) = Self::body(&mut reader, runs, read).ok_or_else(damaged)?;
+        if partial.ranges != [range] {
             return Err(WireError::OtherJob { what: WHAT });
         }
         let longest = (0..runs).max_by_key(|run| places[*run].len());
@@ -80,10 +86,11 @@ impl SegmentResult {
     }
 
     /// Where the runs are, and what comes behind them.
-    fn body<P: PartialResult>(
+    fn body(
         reader: &mut Reader<'_>,
         runs: usize,
-    ) -> Option<(Vec<Range<usize>>, P)> {
+        read: ReadPartial,
+    ) -> Option<(Vec<Range<usize>>, AnyPartial)> {
         let mut places = Vec::with_capacity(runs);
         for _ in 0..runs {
             let length = usize::try_from(reader.u64().ok()?).ok()?;
@@ -91,7 +98,7 @@ impl SegmentResult {
             reader.take(length).ok()?;
             places.push(start..reader.position());
         }
-        let partial = P::read(reader)?;
+        let partial = read(reader)?;
         (reader.remaining() == 0).then_some((places, partial))
     }
 }
@@ -137,7 +144,7 @@ impl<'u> SentUndo<'u> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use apus_sync::engines::pass::Work;
+    use apus_sync::engines::pass::{PartialResult, Work};
     use proptest::collection::vec;
     use proptest::prelude::*;
 
@@ -174,11 +181,24 @@ mod tests {
 
     fn written(covered: HeightRange, runs: &[Vec<u8>]) -> Vec<u8> {
         let finished = FinishedSegment { partial: Covers([covered]), runs: runs.to_vec() };
-        SegmentResult::write(RUN, RANGE, &finished)
+        SegmentResult::write(RUN, RANGE, &PartialBytes::of(finished))
     }
 
     fn read(bytes: Vec<u8>, runs: usize) -> Result<FinishedSegment<Covers>, WireError> {
-        SegmentResult::read(bytes, RUN, RANGE, runs)
+        read_as(bytes, RUN, RANGE, runs)
+    }
+
+    fn read_as(
+        bytes: Vec<u8>,
+        run: RunId,
+        range: HeightRange,
+        runs: usize,
+    ) -> Result<FinishedSegment<Covers>, WireError> {
+        let read = SegmentResult::read(bytes, run, range, runs, AnyPartial::read::<Covers>);
+        read.map(|FinishedSegment { partial, runs }| FinishedSegment {
+            partial: partial.into(),
+            runs,
+        })
     }
 
     proptest! {
@@ -195,7 +215,7 @@ mod tests {
                 prop_assert!(read(wrong, runs.len()).is_err());
             }
             prop_assert!(read(bytes.clone(), runs.len() + 1).is_err());
-            let other = SegmentResult::read::<Covers>(bytes, RunId([2; 32]), RANGE, runs.len());
+            let other = read_as(bytes, RunId([2; 32]), RANGE, runs.len());
             let is_other = matches!(other, Err(WireError::OtherRun { .. }));
             prop_assert!(is_other);
         }
@@ -208,7 +228,7 @@ mod tests {
             assert_eq!(result.err(), Some(WireError::OtherJob { what: WHAT }));
         };
         refused(read(written(other, &[vec![1]]), 1));
-        refused(SegmentResult::read(written(RANGE, &[vec![1]]), RUN, other, 1));
+        refused(read_as(written(RANGE, &[vec![1]]), RUN, other, 1));
     }
 }
 

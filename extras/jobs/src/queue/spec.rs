@@ -65,6 +65,9 @@ impl Debug for RunId {
     }
 }
 
+/// By what machines know the pass by proofs.
+const UTREEXO: &str = "utreexo";
+
 /// Which pass does the segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PassKind {
@@ -76,7 +79,7 @@ pub(crate) enum PassKind {
     MergeSync,
     /// The same, with the undo data of all blocks.
     MergeSyncKept,
-    /// utreexo: ranges from the roots before them, by proofs that each machine has or asks for.
+    /// utreexo, which is not known here: ranges from the roots before them, by proofs that each machine has or asks for.
     Utreexo,
 }
 
@@ -91,9 +94,33 @@ impl PassKind {
         }
     }
 
+    /// The pass from outside that has this name.
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
+        (name == UTREEXO).then_some(Self::Utreexo)
+    }
+
+    /// The name of a pass from outside.
+    pub(crate) const fn outside(self) -> Option<&'static str> {
+        match self {
+            Self::Utreexo => Some(UTREEXO),
+            _ => None,
+        }
+    }
+
     /// Whether no sums are to balance.
     const fn is_without_hints(self) -> bool {
         matches!(self, Self::MergeSync | Self::MergeSyncKept | Self::Utreexo)
+    }
+
+    /// By what it does blocks, for people.
+    pub(crate) const fn by(self) -> &'static str {
+        match self {
+            Self::SwiftSync => "by hints",
+            Self::Fully => "by hints and undo data",
+            Self::MergeSync => "by joining spends with coins",
+            Self::MergeSyncKept => "by joining spends with coins, with undo data",
+            Self::Utreexo => "by proofs of what is spent",
+        }
     }
 
     const fn from_code(code: u8) -> Option<Self> {
@@ -162,6 +189,8 @@ pub struct RunDescription {
     pub full: bool,
     /// By what its blocks are done, for people.
     pub by: &'static str,
+    /// The name of the pass, where it is one from outside.
+    pub outside: Option<&'static str>,
 }
 
 /// Says what a run is; none where another version of the program made it.
@@ -172,13 +201,8 @@ pub fn describe_run(spec: &[u8]) -> Option<RunDescription> {
         stop_height: plan.identity.stop,
         segments: plan.segments.len(),
         full: pass != PassKind::SwiftSync,
-        by: match pass {
-            PassKind::SwiftSync => "by hints",
-            PassKind::Fully => "by hints and undo data",
-            PassKind::MergeSync => "by joining spends with coins",
-            PassKind::MergeSyncKept => "by joining spends with coins, with undo data",
-            PassKind::Utreexo => "by proofs of what is spent",
-        },
+        by: pass.by(),
+        outside: pass.outside(),
     })
 }
 
@@ -199,7 +223,7 @@ pub(super) mod tests {
             aggregate: AggregateKind::Sha256,
             assumed: 0,
             unseen: 7,
-            leaves: false,
+            numbered: false,
             muhash: false,
         };
         let segments = vec![HeightRange::new(1, 5), HeightRange::new(5, 9)];

@@ -43,7 +43,7 @@ pub(super) struct Joiner<'a> {
     /// The last block whose coins are bare.
     bare: Height,
     /// Whether leaves of the Utreexo forest are wanted.
-    leaves: bool,
+    numbered: bool,
     /// Whether the set's MuHash is wanted.
     muhash: bool,
     /// Under which the coins are added up that blocks spend, where undo data are wanted.
@@ -62,9 +62,9 @@ impl<'a> Joiner<'a> {
     ) -> Result<Self, SyncError> {
         let identity = &plan.identity;
         let (params, key) = (Params::of(identity.network), fingerprint_key(plan));
-        let (assumed, bare, leaves) = (identity.assumed, bare_up_to(plan), identity.leaves);
+        let (assumed, bare, numbered) = (identity.assumed, bare_up_to(plan), identity.numbered);
         let gather = Gather::new(params, dir.chain(), key)
-            .with_leaves(leaves)
+            .with_numbers(numbered)
             .with_claims(if keeps { 0 } else { assumed })
             .with_bare_coins(bare);
         let scratch = ScratchFolder::make(&request.scratch)?;
@@ -77,7 +77,7 @@ impl<'a> Joiner<'a> {
             key,
             assumed,
             bare,
-            leaves,
+            numbered,
             muhash: identity.muhash,
             sum_key,
             scripts,

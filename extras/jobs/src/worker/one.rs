@@ -6,7 +6,7 @@ use crate::error::{ClusterError, RemoteError, RemoteKind};
 use crate::queue::{AnswerKind, JobAnswer, JobLease, JobMessage, ObjectRef, rest_of_passed_on};
 use apus_sync::engines::pass::Work;
 use apus_sync::engines::swiftsync::{ByUndoError, FullyError};
-use apus_sync::error::{ErrorKind, InvalidBlock, IoError, SyncError};
+use apus_sync::error::{ErrorKind, InvalidBlock, SyncError};
 use apus_sync::supply::Walker;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -247,12 +247,6 @@ impl Working<'_> {
         let (bytes, work) = match outcome {
             Ok(Some(done)) => done,
             Ok(None) => return JobEnd::Halted,
-            // A wait for a peer that was interrupted is no failure.
-            Err(SyncError::Io(IoError::Proofs { .. }))
-                if self.request.interrupt.load(Ordering::Relaxed) =>
-            {
-                return JobEnd::Halted;
-            }
             Err(error) => return JobEnd::of(error),
         };
         let result = ObjectRef::of(&bytes);

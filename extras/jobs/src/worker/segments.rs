@@ -1,27 +1,22 @@
-//! [`PassSegments`]: the segments of a pass that is told of each by an object, and [`Hand`], by which objects are had.
+//! [`PassSegments`] and [`OutsideSegments`]: segments of a pass that is told of each by an object, and [`Hand`], by which objects are had.
 
 use crate::error::ClusterError;
-use crate::queue::{JobLease, ObjectPart, ObjectRef, SegmentResult, proven};
+use crate::queue::{JobLease, ObjectPart, ObjectRef, SegmentResult, told};
 use crate::worker::in_turn::in_turn;
 use crate::worker::{Does, Hand, WorkRequest, patience};
-use apus_chain::{HeaderChain, HeightRange, Network};
-use apus_sync::engines::pass::{PartialResult, Pass, Work};
-use apus_sync::engines::utreexo::{
-    Asking, PeerProofs, ProofFolder, ProofRange, ProofSource, RootsDiffer, no_roots,
-};
-use apus_sync::error::{IoError, SyncError};
+use apus_chain::{Height, HeightRange};
+use apus_sync::engines::pass::{FinishedSegment, Pass, Work};
+use apus_sync::error::SyncError;
+use apus_sync::machines::{PartialBytes, SegmentWorker};
 use apus_sync::pass::do_segment;
 use apus_sync::progress::stop_if_interrupted;
-use apus_sync::request::ProofsInput;
-use apus_sync::supply::Walker;
-use apus_utreexo::Roots;
-use std::sync::atomic::Ordering;
+use apus_sync::supply::{Supply, Walker};
 use std::sync::{Arc, PoisonError};
 
 /// Objects of a job wait in so much memory until it is done.
 const HELD_BYTES_MAX: usize = 32 << 20;
 
-/// See the module.
+/// The segments of a pass that is known here.
 pub(super) struct PassSegments<'a, P: Pass> {
     pub(super) pass: &'a P,
     /// What a segment goes by, out of what is told of it.
@@ -32,21 +27,52 @@ pub(super) struct PassSegments<'a, P: Pass> {
 pub(super) type ReadInput<'a, P> =
     dyn Fn(&[u8], HeightRange) -> Result<<P as Pass>::Input, SyncError> + Sync + 'a;
 
-impl<P: Pass> Does for PassSegments<'_, P>
+impl<P: Pass> SegmentWorker for PassSegments<'_, P>
 where
     SyncError: From<P::Error>,
 {
+    fn segment(
+        &self,
+        told: &[u8],
+        range: HeightRange,
+        (supply, walker): (&Supply<'_>, &mut Walker<'_>),
+        each: &dyn Fn(Height, u64),
+    ) -> Result<Option<FinishedSegment<PartialBytes>>, SyncError> {
+        let input = (self.input)(told, range)?;
+        let done = do_segment(self.pass, input, range, supply, walker, each)?;
+        Ok(done.map(PartialBytes::of))
+    }
+}
+
+/// The segments of a pass from outside.
+pub(super) struct OutsideSegments<'a>(pub(super) Box<dyn SegmentWorker + 'a>);
+
+impl SegmentWorker for OutsideSegments<'_> {
+    fn segment(
+        &self,
+        told: &[u8],
+        range: HeightRange,
+        blocks: (&Supply<'_>, &mut Walker<'_>),
+        each: &dyn Fn(Height, u64),
+    ) -> Result<Option<FinishedSegment<PartialBytes>>, SyncError> {
+        let told = told::read(told, range);
+        let told = told.map_err(|error| ClusterError::Message(error.to_string()))?;
+        self.0.segment(told, range, blocks, each)
+    }
+}
+
+impl<W: SegmentWorker> Does for W {
     fn job(
         &self,
         hand: &Hand<'_>,
         walker: &mut Walker<'_>,
     ) -> Result<Option<(Vec<u8>, Work)>, SyncError> {
         let range = hand.job.key.range;
-        let told = (self.input)(&hand.object(&hand.job.input)?, range)?;
         let alive = |_, _| hand.lease.alive();
-        let done = do_segment(self.pass, told, range, hand.supply, walker, &alive)?;
+        let told = hand.object(&hand.job.input)?;
+        let done = self.segment(&told, range, (hand.supply, walker), &alive)?;
         Ok(done.map(|finished| {
-            let work = finished.partial.done();
+            let work = finished.partial.done;
             (SegmentResult::write(hand.run, range, &finished), work)
         }))
     }
@@ -134,67 +160,4 @@ pub(super) fn put(
     bytes: &Arc<Vec<u8>>,
 ) -> Result<(), SyncError> {
     patience(request).with(|| lease.put_object(of, bytes))
-}
-
-// Ranges that are validated from the roots before them: the proofs are this machine's own, as its blocks are.
-
-/// Where proofs come from here.
-pub(super) fn open<'a>(
-    request: &WorkRequest<'a>,
-    network: Network,
-    chain: &'a HeaderChain,
-) -> Result<Box<dyn ProofSource + 'a>, SyncError> {
-    match request.proofs {
-        Some(ProofsInput::Folder(folder)) => Ok(Box::new(ProofFolder { folder, network, chain })),
-        Some(ProofsInput::Peers(peers)) => {
-            let asking =
-                Asking { network, observer: request.observer, interrupt: request.interrupt };
-            Ok(Box::new(PeerProofs::connect(peers, asking, chain)?))
-        }
-        None => Err(ClusterError::Message(
-            "the run goes by proofs of what blocks spend: name the folder with files of them, --proofs DIR, or a \
-             bridge node to ask for them, --proofs peer:HOST:PORT"
-                .to_owned(),
-        )
-        .into()),
-    }
-}
-
-/// What is known of a range here, which must begin and end with the roots that the coordinator tells, if it does.
-pub(super) fn read<'p>(
-    proofs: &'p dyn ProofSource,
-    request: &WorkRequest<'_>,
-    told: &[u8],
-    range: HeightRange,
-) -> Result<ProofRange<'p>, SyncError> {
-    let told = proven::read(told, range);
-    let told = told.map_err(|error| ClusterError::Message(error.to_string()))?;
-    let found =
-        proofs.range(range).map_err(|what| match request.interrupt.load(Ordering::Relaxed) {
-            true => SyncError::Interrupted,
-            false => no_roots(range, &what),
-        })?;
-    if let Some((before, after)) = told {
-        expect_same(&found, "begin", &found.before, &before)?;
-        expect_same(&found, "end", &found.after, &after)?;
-    }
-    Ok(found)
-}
-
-fn expect_same(
-    range: &ProofRange<'_>,
-    what: &str,
-    found: &Roots,
-    told: &Roots,
-) -> Result<(), SyncError> {
-    if found == told {
-        return Ok(());
-    }
-    let (heights, origin) = (range.heights, range.reader.origin());
-    let differ = RootsDiffer::between(found, told);
-    let what = format!(
-        "the proofs of blocks {heights}, from {origin}, {what} with other roots than those of the run, which were read \
-         where it began: {differ}"
-    );
-    Err(IoError::Proofs { what }.into())
 }

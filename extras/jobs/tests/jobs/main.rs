@@ -5,16 +5,16 @@
 #[allow(dead_code, reason = "the tests of the pipeline use all of it")]
 mod world;
 
-#[path = "../../../../crates/sync/tests/laws/utreexo/bridge.rs"]
-#[allow(dead_code, reason = "the tests of the engine use all of it")]
-mod bridge;
-
 #[path = "../../../../crates/sync/tests/engines/harness.rs"]
 #[allow(dead_code, reason = "the tests of engines use all of it")]
 mod harness;
 
 #[path = "../../../../crates/sync/tests/engines/bad_blocks.rs"]
 mod bad_blocks;
+
+#[path = "../../../proofs/tests/engines/roots.rs"]
+#[allow(dead_code, reason = "the tests of proofs use all of it")]
+mod roots;
 
 mod memory_queue;
 mod shared;

@@ -9,12 +9,13 @@ use apus_jobs::{
     QueueError, RunId, SharedQueue, WorkBlocks, WorkRequest, WorkerSeen, work,
 };
 use apus_sync::engines::swiftsync::SegmentHints;
-use apus_sync::engines::{mergesync, swiftsync, utreexo};
+use apus_sync::engines::{mergesync, swiftsync};
+use apus_sync::machines::AnyPartial;
 use apus_sync::pass::TakeDone;
 use apus_sync::request::Request;
 use apus_sync::workdir::Workdir;
 use apus_sync::workdir::plan::Plan;
-use apus_sync::{GivenBlocks, Machines, RootsAround, Segments, Silent, SyncError};
+use apus_sync::{GivenBlocks, Machines, NamedPass, Segments, Silent, SyncError};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -140,7 +141,7 @@ impl MemoryQueue {
             let done = work(
                 &WorkRequest {
                     blocks: WorkBlocks::Folder(PathBuf::from(blocksdir)),
-                    proofs: None,
+                    outside: None,
                     scratch: scratch.path().join("scratch"),
                     memory_bytes,
                     threads: 1,
@@ -467,13 +468,13 @@ impl Machines for MemoryQueue {
         SharedQueue { queue: self }.hinted(segments, hints, take)
     }
 
-    fn proven(
+    fn outside(
         &self,
         segments: &Segments<'_>,
-        roots: &RootsAround<'_>,
-        take: &mut TakeDone<'_, utreexo::Partial>,
+        pass: &NamedPass<'_>,
+        take: &mut TakeDone<'_, AnyPartial>,
     ) -> Result<(), SyncError> {
-        SharedQueue { queue: self }.proven(segments, roots, take)
+        SharedQueue { queue: self }.outside(segments, pass, take)
     }
 
     fn merge(

@@ -4,6 +4,7 @@
 use crate::bad_blocks::{bad_blocks, files, wrong_height};
 use crate::harness::{Job, Place, World, hash_of, random_chain};
 use crate::memory_queue::{MACHINES, MemoryQueue, NotRemoved};
+use crate::roots::{truth, with_roots};
 use crate::world::Events;
 use apus_chain::{BlockHash, HeightRange};
 use apus_jobs::{ClusterError, JobStep};
@@ -11,6 +12,7 @@ use apus_sync::{DatadirBlocks, Engine, ErrorKind, Event, FolderKind, FolderOutpu
 use apus_sync::{Machines, SyncError, Warning};
 use apus_testkit::chain::Shape;
 use apus_testkit::effort::rounds;
+use bitcoin::Block;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -33,8 +35,21 @@ fn says(warning: &Warning, words: &str) -> bool {
     matches!(warning, Warning::Extra(text) if text.contains(words))
 }
 
+/// A small chain, of which the roots of the forest are to come out.
+fn small(seed: u64) -> World {
+    rooted(World::small(seed))
+}
+
+fn of(chain: &[Block]) -> World {
+    rooted(World::of(chain))
+}
+
+fn rooted(world: World) -> World {
+    World { truth: truth(&world), ..world }
+}
+
 fn alone(world: &World) -> Job {
-    Job { engine: Engine::MergeSync, ..world.job() }
+    with_roots(Job { engine: Engine::MergeSync, ..world.job() })
 }
 
 /// Runs it on two machines, which put what `alter` makes of it; what was said of them, and what came of it.
@@ -85,7 +100,7 @@ fn keeping(job: &Job, kind: DatadirBlocks, desk: &Path) -> Job {
 
 #[test]
 fn machines_come_to_the_set_of_one() {
-    let world = World::small(870);
+    let world = small(870);
     for leave_witnesses in [false, true] {
         for segment_bytes in [SHORTEST, 2_000, 1 << 20] {
             let (place, job) =
@@ -108,8 +123,9 @@ fn machines_come_to_the_set_of_one() {
 /// A finished run is not thrown away, and a verdict is told, where what is left of the run cannot be removed.
 #[test]
 fn what_cannot_be_removed_is_a_warning() {
-    let world = World::small(877);
+    let world = small(877);
     let by_hints = Job { hints: Some(world.hints(world.truth.stop)), ..world.job() };
+    let by_hints = with_roots(by_hints);
     for (job, says) in [
         (alone(&world), NotRemoved::AtClose),
         (alone(&world), NotRemoved::Later),
@@ -128,7 +144,7 @@ fn what_cannot_be_removed_is_a_warning() {
     let mut builder = random_chain(878);
     wrong_height(&mut builder);
     builder.empty_blocks(2);
-    let world = World::of(&builder.blocks());
+    let world = of(&builder.blocks());
     let queue = MemoryQueue::that_does_not_close(NotRemoved::AtClose);
     let (_, outcome) = shared_by(queue, &alone(&world), &Place::new());
     let error = outcome.unwrap_err();
@@ -156,7 +172,7 @@ fn a_block_that_breaks_a_rule_about_coins() {
         let plan = make(&mut builder);
         builder.add_plan(plan);
         builder.empty_blocks(if at == 0 { 420 } else { 3 });
-        let world = World::of(&builder.blocks());
+        let world = of(&builder.blocks());
         let desk = tempfile::tempdir().unwrap();
         let job = Job { segment_bytes: SHORTEST, ..alone(&world) };
         match at {
@@ -185,7 +201,7 @@ fn the_lowest_block_is_told() {
             let mut all: Vec<_> = lows.iter().map(|by_coins| wrong(*by_coins)).collect();
             all.push(wrong(high));
             builder.empty_blocks(2);
-            let world = World::of(&builder.blocks());
+            let world = of(&builder.blocks());
             let job = Job { segment_bytes, ..alone(&world) };
             let error = job.refused(&Place::new()).to_string();
             assert!(error.contains(&all[0].to_string()), "{error}");
@@ -201,7 +217,7 @@ fn the_first_block_is_told() {
     let mut builder = apus_testkit::chain::ChainBuilder::new(873);
     wrong_height(&mut builder);
     builder.empty_blocks(5);
-    fails_alike(&alone(&World::of(&builder.blocks())), "bad-cb-height");
+    fails_alike(&alone(&of(&builder.blocks())), "bad-cb-height");
 }
 
 /// Of all blocks and of the last ones, cut in several ways.
@@ -210,7 +226,7 @@ fn a_data_directory_is_the_one_of_one_machine() {
     let mut builder = random_chain(874);
     builder.empty_blocks(400);
     builder.random_blocks(10, Shape::default());
-    let world = World::of(&builder.blocks());
+    let world = of(&builder.blocks());
     let cases = [
         (DatadirBlocks::All, 4_000),
         (DatadirBlocks::Last, SHORTEST),
@@ -284,10 +300,11 @@ fn what_is_said_of_another_job_is_refused_and_done_again() {
         // So long that it cannot be added up.
         (JOIN, true, |bytes, _| bytes[COINS..COINS + 8].fill(0xff), "its coins are not as long"),
     ];
-    let world = World::small(875);
-    for (at, (step, with_roots, lie, why)) in lies.into_iter().enumerate() {
+    let world = small(875);
+    for (at, (step, has_roots, lie, why)) in lies.into_iter().enumerate() {
         let (desk, place) = (tempfile::tempdir().unwrap(), Place::new());
-        let mut job = Job { segment_bytes: 2_000, with_roots, ..alone(&world) };
+        let mut job = Job { segment_bytes: 2_000, with_placed: false, ..alone(&world) };
+        job.commitment = job.commitment.filter(|_| has_roots);
         if why.contains("undo data") {
             job = keeping(&job, DatadirBlocks::All, desk.path());
         }
@@ -319,7 +336,7 @@ fn loses(step: u8, number: usize) -> impl FnMut(&mut Vec<u8>) -> bool + Send + '
 /// What a job left for others is not there when they want it, and that job is done again.
 #[test]
 fn what_is_lost_is_left_again() {
-    let world = World::small(876);
+    let world = small(876);
     for step in [BLOCKS, JOIN] {
         let mut lost = 0;
         for number in 0..5 {
@@ -343,7 +360,7 @@ fn what_is_lost_is_left_again() {
 /// joined again. (Segments that are gathered read nothing of what they are told.)
 #[test]
 fn what_a_job_of_an_earlier_step_was_told_is_lost_too() {
-    let world = World::small(879);
+    let world = small(879);
     let is_told =
         |bytes: &[u8], step| bytes.starts_with(b"APUSTOLD") && bytes.get(STEP) == Some(&step);
     let mut lost = 0;
@@ -388,7 +405,7 @@ type Named = fn(HeightRange) -> [u32; 2];
 /// A machine that names a block which is not one of its job's is refused by name, and the job is done again.
 #[test]
 fn a_block_of_another_job_is_not_refused() {
-    let world = World::small(880);
+    let world = small(880);
     let hashes: Vec<BlockHash> = world.chain.iter().map(hash_of).collect();
     let stop = world.truth.stop;
     // Below all blocks, of another job, above all, and under the hash of another block; parts of the join have none.
@@ -421,7 +438,7 @@ fn a_block_of_another_job_is_not_refused() {
 /// passes at the coordinator.
 #[test]
 fn what_a_machine_refuses_is_judged_once_more() {
-    let world = World::small(883);
+    let world = small(883);
     let hashes: Vec<BlockHash> = world.chain.iter().map(hash_of).collect();
     for (step, is_block) in [
         (JobStep::Blocks, true),
@@ -453,7 +470,7 @@ fn what_a_machine_refuses_is_judged_once_more() {
 /// A job that counts, and is done again since what it left was lost, cannot have an invalid block.
 #[test]
 fn machines_that_say_different_things_of_a_block_are_named() {
-    let world = World::small(881);
+    let world = small(881);
     let hashes: Vec<BlockHash> = world.chain.iter().map(hash_of).collect();
     let mut done = BTreeSet::new();
     let queue = MemoryQueue::new(loses(BLOCKS, 1)).saying(move |key, message| {
@@ -472,7 +489,7 @@ fn machines_that_say_different_things_of_a_block_are_named() {
 /// A machine that sees nothing of what others left, as where its folder is not mounted, does not end the run for all.
 #[test]
 fn a_machine_that_sees_no_objects_is_done_without() {
-    let world = World::small(882);
+    let world = small(882);
     let (place, job) = (Place::new(), Job { segment_bytes: 2_000, ..alone(&world) });
     let (said, outcome) = shared_by(MemoryQueue::new(|_| true).blinding(&["one"]), &job, &place);
     world.truth.check(&outcome.unwrap(), &place.out);

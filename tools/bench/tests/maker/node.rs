@@ -76,6 +76,7 @@ fn outcome(chain: &Chain) -> Outcome {
         leave_witnesses: None,
         stop: Stop::At(chain.manifest.height),
         follow: false,
+        commitment: None,
         outputs: &[],
         folders: &[],
         muhash: true,
@@ -116,8 +117,8 @@ fn a_node_that_checks_all_scripts_accepts_a_signed_chain_and_finds_the_same_coin
         assert_eq!(said.txouts, chain.manifest.coins);
         assert_eq!(said.total_amount.to_sat(), chain.manifest.total_amount_sat);
         let found = outcome(&chain);
-        assert_eq!(display(&found.muhash.unwrap()), said.muhash);
-        assert_eq!(display(&found.hash_serialized_3), said.hash_serialized_3);
+        assert_eq!(display(&found.set.muhash().unwrap()), said.muhash);
+        assert_eq!(display(&found.set.hash_serialized_3().unwrap()), said.hash_serialized_3);
     }
 }
 

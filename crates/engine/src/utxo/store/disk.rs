@@ -20,24 +20,24 @@
 //! ```
 
 mod folder;
-mod forest;
 mod keys;
 mod merger;
 mod opened;
 mod tree;
 
-pub use forest::DiskForest;
+pub use folder::FolderForm;
+pub use opened::OpenedStore;
+pub use tree::TreeBatch;
 
 use super::{CoinsStore, EachCoin, Flush, StoreError, UndoRecord, each_once, stored_coin};
 use crate::coin::CoinBytes;
 use crate::connect::UndoBytes;
 use apus_chain::{BlockHash, Height, KnownBlock, Network, OutPoint};
-use folder::{FolderForm, damaged};
+use folder::damaged;
 use keys::StoredTip;
-use opened::OpenedStore;
 use std::collections::BTreeMap;
 use std::path::Path;
-use tree::{CoinsTree, TreeBatch};
+use tree::CoinsTree;
 
 const FORM: FolderForm = FolderForm { magic: b"APUSCOIN", format: 1 };
 

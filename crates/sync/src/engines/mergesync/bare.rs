@@ -88,13 +88,12 @@ fn head_length(stored: &[u8]) -> usize {
     ends.nth(1).map_or(stored.len(), |(at, _)| at + 1)
 }
 
-// [`NumberedCoin`]: a coin with the number of its leaf.
+// [`NumberedCoin`]: a coin with its number ([`commitment`](crate::commitment)).
 //
-// The number is that among the leaves of the coin's own block. It stands in four bytes behind the coin's stored form,
-// big-endian, from the first walk over the blocks to the second one, and the join carries it along without
-// looking. What its own block spends is no leaf (BIP-182, draft), and has all ones there.
+// It stands in four bytes behind the coin's stored form, big-endian, from the first walk over the blocks to the second
+// one, and the join carries it along without looking. What its own block spends has no number: there are all ones.
 
-const NO_LEAF: u32 = u32::MAX;
+const NO_NUMBER: u32 = u32::MAX;
 
 /// Length in bytes of what stands behind the coin.
 const SIZE: usize = 4;
@@ -104,27 +103,27 @@ const SIZE: usize = 4;
 pub struct NumberedCoin<'a> {
     /// The coin in its stored form.
     pub coin: &'a [u8],
-    /// Which one of its block's leaves it is; none where that block spends it.
-    pub leaf: Option<u32>,
+    /// Its number among the outputs of its block; none where that block spends it.
+    pub number: Option<u32>,
 }
 
 impl<'a> NumberedCoin<'a> {
     /// The coin and what stands behind it; none where these bytes have no room for both.
     pub fn read(bytes: &'a [u8]) -> Option<Self> {
-        let (coin, leaf) = bytes.split_last_chunk::<SIZE>()?;
-        let leaf = Some(u32::from_be_bytes(*leaf)).filter(|leaf| *leaf != NO_LEAF);
-        (!coin.is_empty()).then_some(Self { coin, leaf })
+        let (coin, number) = bytes.split_last_chunk::<SIZE>()?;
+        let number = Some(u32::from_be_bytes(*number)).filter(|number| *number != NO_NUMBER);
+        (!coin.is_empty()).then_some(Self { coin, number })
     }
 
-    /// Appends to a coin that it is no leaf.
-    pub(super) fn no_leaf(out: &mut Vec<u8>) {
-        out.extend_from_slice(&NO_LEAF.to_be_bytes());
+    /// Appends to a coin that it has no number.
+    pub(super) fn no_number(out: &mut Vec<u8>) {
+        out.extend_from_slice(&NO_NUMBER.to_be_bytes());
     }
 
     /// Makes the number of a coin this one.
-    pub(super) fn set_leaf(bytes: &mut [u8], leaf: u32) {
-        if let Some(number) = bytes.last_chunk_mut::<SIZE>() {
-            *number = leaf.to_be_bytes();
+    pub(super) fn set_number(bytes: &mut [u8], number: u32) {
+        if let Some(behind) = bytes.last_chunk_mut::<SIZE>() {
+            *behind = number.to_be_bytes();
         }
     }
 }
@@ -242,12 +241,12 @@ mod numbered_tests {
 
     proptest! {
         #[test]
-        fn numbers_come_back(coin in prop::collection::vec(any::<u8>(), 1..50), leaf in 0..NO_LEAF) {
+        fn numbers_come_back(coin in prop::collection::vec(any::<u8>(), 1..50), number in 0..NO_NUMBER) {
             let mut bytes = coin.clone();
-            NumberedCoin::no_leaf(&mut bytes);
-            prop_assert_eq!(NumberedCoin::read(&bytes), Some(NumberedCoin { coin: &coin, leaf: None }));
-            NumberedCoin::set_leaf(&mut bytes, leaf);
-            let numbered = NumberedCoin { coin: &coin, leaf: Some(leaf) };
+            NumberedCoin::no_number(&mut bytes);
+            prop_assert_eq!(NumberedCoin::read(&bytes), Some(NumberedCoin { coin: &coin, number: None }));
+            NumberedCoin::set_number(&mut bytes, number);
+            let numbered = NumberedCoin { coin: &coin, number: Some(number) };
             prop_assert_eq!(NumberedCoin::read(&bytes), Some(numbered));
         }
     }

@@ -38,7 +38,7 @@ pub struct Gather {
     /// The block at BIP-34's height, if the chain has one.
     at_bip34_height: Option<BlockHash>,
     key: FingerprintKey,
-    leaves: bool,
+    numbered: bool,
     /// The last block whose claims are noted.
     claims: Height,
     /// The last block that is answered with bare coins.
@@ -56,8 +56,7 @@ impl Gather {
     pub(super) const ANSWERS: RunKind = RunKind::new(".answers", cut::<Answers>);
     /// By what a second walk knows blocks again, by ascending height ([`Fingerprint`]).
     pub(super) const FINGERPRINTS: RunKind = RunKind::in_sequence(".prints");
-    /// How many leaves blocks add to the Utreexo forest, where that is asked for: 4 bytes each, big-endian, by
-    /// ascending height.
+    /// How many outputs blocks number, where that is asked for: 4 bytes each, big-endian, by ascending height.
     pub(super) const ADDED: RunKind = RunKind::in_sequence(".added");
     /// What blocks claim of the coins that they spend, by ascending height ([`Claims`](super::Claims)).
     pub(super) const CLAIMS: RunKind = RunKind::in_sequence(".claims");
@@ -69,18 +68,17 @@ impl Gather {
             params: params.clone(),
             at_bip34_height,
             key,
-            leaves: false,
+            numbered: false,
             claims: 0,
             bare: 0,
             spare: Mutex::default(),
         }
     }
 
-    /// The same, if `leaves` with the number of its leaf behind each coin
-    /// ([`NumberedCoin`](super::NumberedCoin)).
+    /// The same, if `numbered` with its number behind each coin ([`NumberedCoin`](super::NumberedCoin)).
     #[must_use]
-    pub fn with_leaves(self, leaves: bool) -> Self {
-        Self { leaves, ..self }
+    pub fn with_numbers(self, numbered: bool) -> Self {
+        Self { numbered, ..self }
     }
 
     /// The same, with what blocks up to a height claim of their coins ([`Claims`](super::Claims)).
@@ -155,7 +153,7 @@ impl Pass for Gather {
             // What its claims do not decide is checked once more from the start. That is seldom, but for a later start that runs
             // scripts or keeps blocks.
             fingerprint: if claims { Fingerprint::NONE } else { self.key.of(&view) },
-            numbered: self.leaves,
+            numbered: self.numbered,
             claims,
             bare: height <= self.bare,
         };

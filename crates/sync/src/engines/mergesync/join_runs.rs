@@ -4,8 +4,8 @@
 //! keys are like. Threads join one part after the other, and [follow one another](RunLanes) through the runs; what comes
 //! of a thread's parts is together in runs of its own.
 
+use super::coin_hashes::{HashSpill, WantedHashes};
 use super::joined::Joined;
-use super::leaf_keys::{LeafKeys, LeafSink};
 use super::spill::{HeldMemory, Spill};
 use crate::engines::mergesync::{
     AnswerRecord, Gather, Gathered, Join, JoinSink, MadeRecord, NumberedCoin, SpentRecord,
@@ -73,7 +73,7 @@ fn part_bytes(memory_bytes: u64, threads: usize) -> u64 {
     (memory_for_joining(memory_bytes) / (8 * under_way)).max(PART_BYTES_MIN)
 }
 
-/// Memory for what comes of a thread's parts, in bytes: answers, places, leaves.
+/// Memory for what comes of a thread's parts, in bytes: answers, places, hashes.
 fn spill_bytes(memory_bytes: u64, threads: usize) -> [u64; 3] {
     let share = memory_for_joining(memory_bytes) / threads as u64;
     [share / 4, share / 16, share / 8]
@@ -87,10 +87,10 @@ fn held_bytes(memory_bytes: u64) -> u64 {
 /// How coins are joined.
 #[derive(Clone, Copy)]
 pub struct JoinOptions<'a> {
-    /// Whether they have the numbers of their leaves behind them.
+    /// Whether they have their numbers behind them.
     pub numbered: bool,
-    /// By what the leaves that survive are sorted, if they are wanted; then coins are numbered.
-    pub leaves: Option<LeafKeys<'a>>,
+    /// The hashes of those that survive, if they are wanted; then coins are numbered.
+    pub hashes: Option<WantedHashes<'a>>,
     /// Whether the MuHash of what survives is wanted.
     pub muhash: bool,
     /// The last block that is answered with bare coins.
@@ -375,7 +375,7 @@ struct PartSink<'s> {
     answers: Spill<'s>,
     places: Spill<'s>,
     set: SetPart<'s>,
-    leaves: Option<LeafSink<'s>>,
+    hashes: Option<HashSpill<'s>>,
     group: RecordGroup,
     joined: Joined,
 }
@@ -396,19 +396,19 @@ impl SetPart<'_> {
 
 impl<'s> PartSink<'s> {
     fn new(env: &RunEnv<'s>, thread: usize, options: &JoinOptions<'s>) -> Result<Self, SyncError> {
-        let JoinOptions { numbered, leaves, muhash, bare, durable } = *options;
+        let JoinOptions { numbered, hashes, muhash, bare, durable } = *options;
         let storage = env.workdir;
-        let [of_answers, of_places, of_leaves] = spill_bytes(env.memory_bytes, env.threads);
+        let [of_answers, of_places, of_hashes] = spill_bytes(env.memory_bytes, env.threads);
         let run = RunWriter::create(storage, format!("{SPILL}set-{thread}.run"), SECTION_BYTES)?;
-        let leaves = leaves.map(|by| {
+        let hashes = hashes.map(|wanted| {
             let name = format!("leaves-{thread}");
-            LeafSink::new(by, Spill::new(storage, name, of_leaves, durable))
+            HashSpill::new(wanted, Spill::new(storage, name, of_hashes, durable))
         });
         Ok(Self {
             storage,
             numbered,
             bare,
-            leaves,
+            hashes,
             answers: Spill::new(storage, format!("answers-{thread}"), of_answers, durable),
             places: Spill::new(storage, format!("places-{thread}"), of_places, durable),
             set: SetPart { run, totals: TotalsSink::new(muhash) },
@@ -421,9 +421,9 @@ impl<'s> PartSink<'s> {
     fn finish(mut self, held: &HeldMemory, durable: bool) -> Result<Joined, SyncError> {
         self.group.hand_on(&mut |record| self.set.take(record))?;
         let (muhash, totals) = self.set.totals.finish();
-        let leaves = self.leaves.map(|leaves| leaves.finish(held)).transpose()?;
+        let hashes = self.hashes.map(|hashes| hashes.finish(held)).transpose()?;
         Ok(Joined {
-            leaves,
+            hashes,
             answers: self.answers.finish(held)?,
             places: self.places.finish(held)?,
             coins: vec![self.set.run.finish(durable)?],
@@ -435,30 +435,30 @@ impl<'s> PartSink<'s> {
 }
 
 impl PartSink<'_> {
-    /// A coin, and which one of its block's leaves it is, where that is told.
+    /// A coin, and its number, where that is told.
     fn read(
         &self,
         outpoint: &OutPoint,
         bytes: &[u8],
     ) -> Result<(CoinBytes, Option<u32>), SyncError> {
-        let mut coin = NumberedCoin { coin: bytes, leaf: None };
+        let mut coin = NumberedCoin { coin: bytes, number: None };
         if self.numbered {
             // Bytes too short for a number are no coin either.
-            coin = NumberedCoin::read(bytes).unwrap_or(NumberedCoin { coin: &[], leaf: None });
+            coin = NumberedCoin::read(bytes).unwrap_or(NumberedCoin { coin: &[], number: None });
         }
         let failed = |error| SyncError::Io(IoError::Group { txid: outpoint.txid, error });
-        Ok((CoinBytes::read(coin.coin).map_err(failed)?, coin.leaf))
+        Ok((CoinBytes::read(coin.coin).map_err(failed)?, coin.number))
     }
 
-    /// Takes the leaf of a coin that no spend took.
-    fn leaf(
+    /// Takes the hash of a coin that no spend took.
+    fn hash(
         &mut self,
         outpoint: &OutPoint,
         coin: &CoinBytes,
-        leaf: Option<u32>,
+        number: Option<u32>,
     ) -> Result<(), SyncError> {
-        let Some(leaves) = &mut self.leaves else { return Ok(()) };
-        let taken = leaf.map(|number| leaves.take(outpoint, coin.coin().as_ref(), number));
+        let Some(hashes) = &mut self.hashes else { return Ok(()) };
+        let taken = number.map(|number| hashes.take(outpoint, coin.coin().as_ref(), number));
         match taken.transpose()? {
             Some(true) => Ok(()),
             // What its own block spends is no coin that a join comes upon.
@@ -490,8 +490,8 @@ impl JoinSink for PartSink<'_> {
             out.extend_from_slice(&height.to_be_bytes());
             out.extend_from_slice(&index.to_be_bytes());
         })?;
-        let (coin, leaf) = self.read(outpoint, coin)?;
-        self.leaf(outpoint, &coin, leaf)?;
+        let (coin, number) = self.read(outpoint, coin)?;
+        self.hash(outpoint, &coin, number)?;
         self.group.take(outpoint, &coin, &mut |record| self.set.take(record))
     }
 
@@ -501,9 +501,9 @@ impl JoinSink for PartSink<'_> {
         _height: Height,
         coin: &[u8],
     ) -> Result<(), SyncError> {
-        // It was never deleted, though it is in no set.
-        let (coin, leaf) = self.read(outpoint, coin)?;
-        self.leaf(outpoint, &coin, leaf)
+        // No spend took it, though it is in no set.
+        let (coin, number) = self.read(outpoint, coin)?;
+        self.hash(outpoint, &coin, number)
     }
 
     fn exists(&mut self, height: Height, outpoint: &OutPoint) -> Result<(), SyncError> {
@@ -553,7 +553,7 @@ mod tests {
         let env = RunEnv::new(Params::of(Network::Regtest), &storage, &Silent, &stop);
         let env = RunEnv { threads: 2, ..env };
         let options =
-            JoinOptions { numbered: false, leaves: None, muhash: false, bare: 0, durable: false };
+            JoinOptions { numbered: false, hashes: None, muhash: false, bare: 0, durable: false };
         let budget = MergeBudget::new(0);
         let made = Runs::open(&storage, Vec::new(), budget, &|| Ok(())).unwrap();
         let spent = Runs::open(&storage, Vec::new(), budget, &|| Ok(())).unwrap();
@@ -594,9 +594,9 @@ mod tests {
             assert_eq!(budget.threads, threads);
             let sections = 2 * (budget.fan_in * SECTION_BYTES) as u64;
             let parts = (AHEAD_EACH * threads) as u64 * part_bytes(memory_bytes, threads);
-            let [answers, places, leaves] = spill_bytes(memory_bytes, threads);
-            assert!(answers > leaves && leaves > places && places > 0);
-            let spilled = threads as u64 * (answers + places + leaves);
+            let [answers, places, hashes] = spill_bytes(memory_bytes, threads);
+            assert!(answers > hashes && hashes > places && places > 0);
+            let spilled = threads as u64 * (answers + places + hashes);
             let joining = memory_for_joining(memory_bytes);
             assert!(parts <= joining / 8 && parts > joining / 9, "{memory_bytes} {threads}");
             assert!(sections <= joining / 2 && spilled <= joining / 2);

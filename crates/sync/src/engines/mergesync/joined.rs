@@ -53,8 +53,8 @@ pub struct Joined {
     pub places: Vec<RunInfo>,
     /// These coins, in runs.
     pub coins: Vec<RunInfo>,
-    /// Leaves of the Utreexo forest that survive, in runs, where they were asked for.
-    pub leaves: Option<Vec<RunInfo>>,
+    /// Hashes of these coins by their places, in runs, where they were asked for.
+    pub hashes: Option<Vec<RunInfo>>,
     /// Sums over the coins.
     pub totals: CoinTotals,
     /// Their MuHash; that of nothing where it is not wanted.
@@ -71,12 +71,12 @@ impl Joined {
 
     /// Adds the next part.
     pub fn add(&mut self, part: Self) {
-        let Self { answers, places, coins, leaves, totals, muhash, existed } = part;
+        let Self { answers, places, coins, hashes, totals, muhash, existed } = part;
         self.answers.extend(answers);
         self.places.extend(places);
         self.coins.extend(coins);
-        if let Some(leaves) = leaves {
-            self.leaves.get_or_insert_default().extend(leaves);
+        if let Some(hashes) = hashes {
+            self.hashes.get_or_insert_default().extend(hashes);
         }
         // A transaction is in one part.
         self.totals.add(&totals);
@@ -96,8 +96,8 @@ impl Joined {
 
     /// All runs that it names.
     fn runs(&self) -> impl Iterator<Item = &RunInfo> {
-        let Self { answers, places, coins, leaves, .. } = self;
-        [answers, places, coins].into_iter().chain(leaves).flatten()
+        let Self { answers, places, coins, hashes, .. } = self;
+        [answers, places, coins].into_iter().chain(hashes).flatten()
     }
 }
 
@@ -166,10 +166,10 @@ impl Record {
         out.extend_from_slice(&amount.to_le_bytes());
         out.extend_from_slice(&bogosize.to_le_bytes());
         out.extend_from_slice(&self.joined.muhash.to_bytes());
-        let Joined { answers, places, coins, leaves, .. } = &self.joined;
+        let Joined { answers, places, coins, hashes, .. } = &self.joined;
         [answers, places, coins].into_iter().for_each(|runs| write_runs(&mut out, runs));
-        out.push(u8::from(leaves.is_some()));
-        leaves.iter().for_each(|runs| write_runs(&mut out, runs));
+        out.push(u8::from(hashes.is_some()));
+        hashes.iter().for_each(|runs| write_runs(&mut out, runs));
         let existed = self.joined.existed.iter();
         let existed: Vec<_> =
             existed.flat_map(|(height, all)| all.iter().map(move |it| (height, it))).collect();
@@ -191,13 +191,13 @@ impl Record {
         let muhash = MuHash::from_bytes(reader.array().ok()?).ok()?;
         let mut runs = || read_runs(&mut reader);
         let (answers, places, coins) = (runs()?, runs()?, runs()?);
-        let leaves = match reader.array().ok()? {
+        let hashes = match reader.array().ok()? {
             [0] => None,
             [1] => Some(read_runs(&mut reader)?),
             _ => return None,
         };
         let existed = BTreeMap::new();
-        let mut joined = Joined { answers, places, coins, leaves, totals, muhash, existed };
+        let mut joined = Joined { answers, places, coins, hashes, totals, muhash, existed };
         for _ in 0..reader.compact_size().ok()? {
             let height = reader.u32().ok()?;
             joined.exists(height, OutPoint::from_bytes(reader.array().ok()?));
@@ -255,7 +255,7 @@ mod tests {
     fn record(
         judged: Height,
         assumed: Height,
-        with_leaves: bool,
+        with_hashes: bool,
         runs: &[u64],
         existed: &[u32],
     ) -> Record {
@@ -263,9 +263,9 @@ mod tests {
             runs.iter().map(|bytes| run(&format!("spill-{kind}-{bytes}.run"), *bytes)).collect()
         };
         let (answers, places, coins) = (of("answers"), of("places"), of("set"));
-        let leaves = with_leaves.then(|| of("leaves"));
+        let hashes = with_hashes.then(|| of("hashes"));
         let totals = CoinTotals { coins: 9, transactions: 8, amount: 7 << 70, bogosize: 6 };
-        let mut joined = Joined { answers, places, coins, leaves, totals, ..Joined::default() };
+        let mut joined = Joined { answers, places, coins, hashes, totals, ..Joined::default() };
         joined.muhash.insert(b"a coin");
         for vout in existed {
             joined.exists(vout % 7, OutPoint { txid: Txid([8; 32]), vout: *vout });
@@ -348,13 +348,13 @@ mod tests {
         fn a_record_comes_back_and_no_other_does(
             judged: u32,
             assumed: u32,
-            with_leaves: bool,
+            with_hashes: bool,
             runs in proptest::collection::vec(any::<u64>(), 0..4),
             existed in proptest::collection::vec(any::<u32>(), 0..9),
             place: proptest::sample::Index,
             bit in 0u8..8,
         ) {
-            let record = record(judged, assumed, with_leaves, &runs, &existed);
+            let record = record(judged, assumed, with_hashes, &runs, &existed);
             let mut bytes = record.to_bytes(&[3; 32]);
             prop_assert_eq!(Record::from_bytes(&bytes, &[3; 32]), Some(record));
             prop_assert_eq!(Record::from_bytes(&bytes, &[4; 32]), None);

@@ -23,7 +23,7 @@ pub(super) struct BlockOptions {
     /// A valid block may have outputs that were there before: nothing of it is answered ahead.
     pub(super) may_repeat: bool,
     pub(super) fingerprint: Fingerprint,
-    /// Each of its coins gets the number of its leaf in the Utreexo forest.
+    /// Each of its coins gets its number.
     pub(super) numbered: bool,
     /// Its claims are noted.
     pub(super) claims: bool,
@@ -39,8 +39,8 @@ struct LedgerBlock {
     fingerprint: Fingerprint,
     /// Where its claims lie.
     claims: Range<usize>,
-    /// How many leaves it adds to the Utreexo forest, where these are numbered.
-    leaves: Option<u32>,
+    /// How many outputs it numbers, where that is asked.
+    outputs: Option<u32>,
     /// The first of its inputs among all.
     spends: usize,
 }
@@ -160,8 +160,8 @@ impl Ledger {
         let claims = self.claim(block, claims);
         // There are fewer blocks than heights.
         let number = self.blocks.len() as u32;
-        let leaves = None;
-        let entry = LedgerBlock { height, may_repeat, bare, fingerprint, claims, leaves, spends };
+        let outputs = None;
+        let entry = LedgerBlock { height, may_repeat, bare, fingerprint, claims, outputs, spends };
         self.blocks.push(entry);
         let mut index = 0;
         // The first input is the coinbase's.
@@ -183,7 +183,7 @@ impl Ledger {
             index += self.make(height, txid, &tx, (at == 0, index), numbered);
         }
         if numbered {
-            self.blocks[number as usize].leaves = Some(self.number(first));
+            self.blocks[number as usize].outputs = Some(self.number(first));
         }
     }
 
@@ -197,17 +197,17 @@ impl Ledger {
         start..self.claims.len()
     }
 
-    /// Numbers the coins of the last block, whose first output is this one: those that are leaves, in
+    /// Numbers the coins of the last block, whose first output is this one: those that it does not spend itself, in
     /// their order. How many there are.
     fn number(&mut self, first: usize) -> u32 {
-        let mut leaf = 0;
+        let mut next = 0;
         for output in &self.outputs[first..] {
             if output.length > 0 && output.taken != TakenBy::Own {
-                NumberedCoin::set_leaf(&mut self.coins[output.coin()], leaf);
-                leaf += 1;
+                NumberedCoin::set_number(&mut self.coins[output.coin()], next);
+                next += 1;
             }
         }
-        leaf
+        next
     }
 
     /// Where the coin of the next input comes from, as far as it can be told now.
@@ -259,7 +259,7 @@ impl Ledger {
             let write = |out: &mut Vec<u8>| {
                 write_coin(out, coin);
                 if numbered {
-                    NumberedCoin::no_leaf(out);
+                    NumberedCoin::no_number(out);
                 }
             };
             let length = MadeCoin::append(&mut self.coins, vout, index + spendable, write);
@@ -277,7 +277,7 @@ impl Ledger {
     }
 
     /// What is left of the segment: runs of what it made, of what it spends of others, of what it answers
-    /// itself, the fingerprints of its blocks, the numbers of their leaves, and what they claim. The ledger is empty
+    /// itself, the fingerprints of its blocks, how many outputs they number, and what they claim. The ledger is empty
     /// then, and keeps its memory.
     pub(super) fn close(&mut self) -> [Vec<u8>; 6] {
         let mut order: Vec<usize> = (0..self.blocks.len()).collect();
@@ -292,10 +292,10 @@ impl Ledger {
         let coin_bytes = self.coins.len();
         let mut answers = Vec::with_capacity(self.spends.len() * AnswerRecord::HEAD + coin_bytes);
         for block in order {
-            let LedgerBlock { fingerprint, leaves, claims: claimed, .. } = &self.blocks[block];
+            let LedgerBlock { fingerprint, outputs, claims: claimed, .. } = &self.blocks[block];
             fingerprints.extend_from_slice(&fingerprint.0);
             claims.extend_from_slice(&self.claims[claimed.clone()]);
-            added.extend(leaves.iter().flat_map(|leaves| leaves.to_be_bytes()));
+            added.extend(outputs.iter().flat_map(|outputs| outputs.to_be_bytes()));
             self.settle(block, &mut answers);
         }
         if claims.len() == self.blocks.len() {

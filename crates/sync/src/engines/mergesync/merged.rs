@@ -1,5 +1,6 @@
 //! [`MergedSet`]: the set that joining led to, handed to what is to be written.
 
+use crate::commitment::{SetCommitment, SortedHashes};
 use crate::engines::mergesync::WalkOutcome;
 use crate::engines::mergesync::joined::Joined;
 use crate::engines::pass::Counts;
@@ -7,10 +8,8 @@ use crate::engines::swiftsync::CoinTotals;
 use crate::engines::swiftsync::hints::HintsWriter;
 use crate::error::{StorageResult, SyncError};
 use crate::progress::stop_if_interrupted;
-use crate::proofs::ProofsMade;
 use crate::request::{Output, OutputKind, Request, Source};
 use crate::runs::{CoinsForm, KeyRange, MergeBudget, PlacesForm, Runs, merge_runs};
-use crate::sink::forest::{SortedLeaves, draft_roots, roots};
 use crate::sink::put::{KnownOfSet, Put, SetMuHash, SetRecords, put_set};
 use crate::sink::set_hash::SetHash;
 use crate::sink::{FileDraft, HashSink, SetInfo, SnapshotSink, put};
@@ -18,7 +17,6 @@ use crate::source::ChainSource;
 use crate::workdir::RunInfo;
 use apus_chain::Height;
 use apus_storage::StorageFile;
-use apus_utreexo::Roots;
 use std::io::BufWriter;
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -33,18 +31,8 @@ pub(crate) struct MergedSet<'a> {
     /// Blocks whose witnesses were left alone.
     pub(crate) unseen: u64,
     pub(super) joined: Joined,
-    /// Of what the roots of the Utreexo forest come, where they are asked for.
-    pub(super) forest: Option<RootsFrom>,
-    /// The proofs that were made.
-    pub(crate) proofs: Option<ProofsMade>,
-}
-
-/// Of what the roots of the Utreexo forest come.
-pub(super) enum RootsFrom {
-    /// Of the leaves that survive, of so many that all blocks add.
-    Leaves(u64),
-    /// They are known.
-    Known(Roots),
+    /// How many outputs all blocks number, where a commitment is to be made of the hashes of those that survive.
+    pub(super) numbered: Option<u64>,
 }
 
 impl MergedSet<'_> {
@@ -57,8 +45,10 @@ impl MergedSet<'_> {
         let places = put::places(request);
         let with_blocks = self.judged.with_blocks.take();
         let mut sinks = put::sinks(request, &*self.dir, set, &places, with_blocks)?;
-        let forest = self.forest.as_ref().filter(|_| request.wants_leaves());
-        let forest = forest.map(|of| self.roots(request, of)).transpose()?;
+        let commitment = request.commitment.filter(|it| it.is_wanted());
+        if let (Some(commitment), Some(count)) = (commitment, self.numbered) {
+            self.commit(request, commitment, count)?;
+        }
         let mut drafts = Vec::new();
         for output @ Output { storage, name, .. } in request.outputs {
             match output.kind {
@@ -66,7 +56,6 @@ impl MergedSet<'_> {
                     sinks.push(Box::new(SnapshotSink::create(&**storage, name, set)?));
                 }
                 OutputKind::Hints => drafts.push(self.draft_hints(request, output)?),
-                OutputKind::Utreexo => drafts.push(draft_roots(&**storage, name, &forest)?),
             }
         }
         let bytes = self.joined.coin_bytes();
@@ -74,22 +63,23 @@ impl MergedSet<'_> {
         let muhash = SetMuHash::Known(muhash);
         let known = KnownOfSet { muhash, hashed: self.judged.hashed };
         let records = SetRecords::Runs(self.joined.coins.clone());
-        let mut put = put_set(request, set, sinks, known, bytes, records)?;
-        put.written.utreexo = forest;
+        let put = put_set(request, set, sinks, known, bytes, records)?;
         drafts.into_iter().try_for_each(|(draft, file)| draft.publish(file))?;
+        commitment.map_or(Ok(()), |commitment| commitment.publish())?;
         Ok((put, self.joined.totals))
     }
 
-    /// The roots of the Utreexo forest.
-    fn roots(&self, request: &Request<'_>, of: &RootsFrom) -> Result<Roots, SyncError> {
-        let count = match of {
-            RootsFrom::Known(roots) => return Ok(roots.clone()),
-            RootsFrom::Leaves(count) => *count,
-        };
-        let runs = self.joined.leaves.clone().unwrap_or_default();
-        let leaves = SortedLeaves::open(&request.env, runs, count)?;
-        let roots = roots(&request.env, &leaves)?;
-        leaves.close().map(|()| roots)
+    /// Makes the commitment of hashes, where all blocks number so many outputs.
+    fn commit(
+        &self,
+        request: &Request<'_>,
+        commitment: &dyn SetCommitment,
+        count: u64,
+    ) -> Result<(), SyncError> {
+        let runs = self.joined.hashes.clone().unwrap_or_default();
+        let hashes = SortedHashes::open(&request.env, runs, count)?;
+        commitment.make(&request.env, &hashes)?;
+        hashes.close()
     }
 
     /// Writes a hintsfile that has no name yet.

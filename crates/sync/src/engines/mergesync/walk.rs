@@ -8,13 +8,13 @@
 use super::MergeWork;
 use super::answers_in_turn::{AnswersInTurn, OfRange};
 use super::joined::Record;
-use crate::bridge::Bridge;
+use crate::chain_index::{BlockEntry, ChainIndex, IndexWriter};
 use crate::engines::in_order::ChainstateError;
 use crate::engines::in_order::keeper::put_undo;
 use crate::engines::in_order::keeper::{Keeper, KeptBlock};
 use crate::engines::mergesync::{
-    Answers, AskedOutputs, BlockJudge, BlockLeafChange, Claims, FingerprintKey, Gathered,
-    JudgeError, Judged, Kept, NumberedCoin, RefusedBlock, SeenBlock,
+    Answers, AskedOutputs, BlockJudge, Claims, FingerprintKey, Gathered, JudgeError, Judged, Kept,
+    NumberedCoin, RefusedBlock, SeenBlock,
 };
 use crate::error::{IoError, SyncError};
 use crate::progress::{Event, PROGRESS_INTERVAL, Phase, Progress, stop_if_interrupted};
@@ -43,7 +43,7 @@ pub(super) struct JudgeWalk<'a> {
     pub(super) key: FingerprintKey,
     pub(super) done: &'a [FinishedRange<Gathered>],
     pub(super) sum_key: CoinSumKey,
-    /// Whether coins have the numbers of their leaves behind them.
+    /// Whether coins have their numbers behind them.
     pub(super) numbered: bool,
     /// The last block whose witnesses are left alone.
     pub(super) unseen: Height,
@@ -56,18 +56,18 @@ pub(super) struct JudgeWalk<'a> {
 #[derive(Default)]
 pub(super) struct Takers<'t, 'a> {
     pub(super) keeper: Option<&'t mut Keeper>,
-    pub(super) bridge: Option<&'t mut Bridge<'a>>,
+    pub(super) index: Option<&'t mut (dyn IndexWriter + 'a)>,
 }
 
 impl Takers<'_, '_> {
     /// Whether what they have can be made durable as it is.
     fn can_sync(&self) -> bool {
-        self.bridge.as_ref().is_none_or(|bridge| bridge.is_between_ranges())
+        self.index.as_ref().is_none_or(|index| index.can_commit())
     }
 
     fn sync(&mut self) -> Result<(), SyncError> {
         self.keeper.as_mut().map_or(Ok(()), |keeper| keeper.sync())?;
-        self.bridge.as_mut().map_or(Ok(()), |bridge| bridge.store())
+        self.index.as_mut().map_or(Ok(()), |index| index.commit())
     }
 }
 
@@ -84,21 +84,21 @@ struct BlockVerdict {
     id: KnownBlock,
     bytes: u64,
     judged: Result<Judged, JudgeError>,
-    /// What it does to the forest, where that is asked.
-    leaves: Option<BlockLeafChange>,
+    /// What an index wants to know of it, if there is one.
+    entry: Option<BlockEntry>,
 }
 
 /// A block whose scripts may be running.
 struct ScriptsPending {
     id: KnownBlock,
     judged: Judged,
-    leaves: Option<BlockLeafChange>,
+    entry: Option<BlockEntry>,
 }
 
 impl Prepared for BlockVerdict {
     fn memory_bytes(&self, block_bytes: u64) -> u64 {
-        let leaves = self.leaves.as_ref().map_or(0, BlockLeafChange::memory_bytes);
-        leaves + self.judged.as_ref().map_or(0, |judged| judged.memory_bytes(block_bytes))
+        let entry = self.entry.as_ref().map_or(0, |entry| entry.memory_bytes);
+        entry + self.judged.as_ref().map_or(0, |judged| judged.memory_bytes(block_bytes))
     }
 
     fn watch(&self) -> Option<Weak<dyn Any + Send + Sync>> {
@@ -112,8 +112,8 @@ struct WalkRules<'j> {
     judge: &'j BlockJudge<'j>,
     /// Outputs of blocks that were there before them.
     existed: &'j BTreeMap<Height, Vec<OutPoint>>,
-    /// Up to where the forest has the blocks, where there is one.
-    forest: Option<Height>,
+    /// An index, if there is one, and up to where it has the blocks.
+    index: Option<(&'j dyn ChainIndex, Height)>,
 }
 
 impl JudgeWalk<'_> {
@@ -139,9 +139,9 @@ impl JudgeWalk<'_> {
             sum_key: (takers.keeper.is_some() || dir.archive().is_some()).then_some(self.sum_key),
             bare: self.bare,
         };
-        // The forest has those below already.
-        let forest = takers.bridge.as_ref().map(|bridge| bridge.height());
-        let rules = WalkRules { judge: &judge, existed: &joined.existed, forest };
+        let best_block = takers.index.as_ref().map(|index| index.best_block());
+        let index = request.index().zip(best_block);
+        let rules = WalkRules { judge: &judge, existed: &joined.existed, index };
         let walk = |walker: &mut Walker<'_>, range, put: &mut Put<'_, BlockVerdict>| {
             self.range(&rules, answers.take(range)?, walker, put)
         };
@@ -204,7 +204,7 @@ impl JudgeWalk<'_> {
         answers: &Answers<'_>,
     ) -> bool {
         let MergeWork { request, dir, ref checks, .. } = *self.work;
-        let wanted = rules.judge.sum_key.is_some() || rules.forest.is_some();
+        let wanted = rules.judge.sum_key.is_some() || rules.index.is_some();
         !wanted
             && !checks.needed(height)
             && !rules.existed.contains_key(&height)
@@ -218,7 +218,7 @@ impl JudgeWalk<'_> {
             id: KnownBlock { height, hash },
             bytes: claims.block_bytes(),
             judged: Ok(Judged::by_claims()),
-            leaves: None,
+            entry: None,
         }
     }
 
@@ -240,11 +240,12 @@ impl JudgeWalk<'_> {
             coins = numbered.iter().map(|numbered| numbered.coin).collect();
         }
         let judged = rules.judge.block(block, &coins, existed, &context);
-        let mut leaves = None;
-        if judged.is_ok() && rules.forest.is_some_and(|height| id.height > height) {
-            leaves = Some(BlockLeafChange::of(block, &numbered)?);
+        let mut entry = None;
+        if let Some((index, _)) = rules.index.filter(|(_, has)| judged.is_ok() && id.height > *has)
+        {
+            entry = Some(index.of_block(block, &numbered)?);
         }
-        Some(BlockVerdict { id, bytes: block.view().raw().len() as u64, judged, leaves })
+        Some(BlockVerdict { id, bytes: block.view().raw().len() as u64, judged, entry })
     }
 
     fn take_all(
@@ -281,9 +282,9 @@ impl JudgeWalk<'_> {
                     return Err(error);
                 }
             };
-            let Some((height, BlockVerdict { id, bytes, judged, leaves })) = next else { break };
+            let Some((height, BlockVerdict { id, bytes, judged, entry })) = next else { break };
             match judged {
-                Ok(judged) => pending.push_back(ScriptsPending { id, judged, leaves }),
+                Ok(judged) => pending.push_back(ScriptsPending { id, judged, entry }),
                 Err(error) => {
                     // A block below that proves invalid is the one to tell of.
                     self.settle(&mut pending, 0, takers)?;
@@ -309,7 +310,7 @@ impl JudgeWalk<'_> {
             }
         }
         self.settle(&mut pending, 0, takers)?;
-        takers.bridge.as_mut().map_or(Ok(()), |bridge| bridge.finish())?;
+        takers.index.as_mut().map_or(Ok(()), |index| index.finish())?;
         request.env.observer.event(Event::Progress(Phase::Connect, progress));
         if judging.durable && judging.record.judged < self.end {
             self.save(judging, self.end, takers)?;
@@ -340,10 +341,10 @@ impl JudgeWalk<'_> {
         takers: &mut Takers<'_, '_>,
     ) -> Result<(), SyncError> {
         while pending.len() > most {
-            let Some(ScriptsPending { id, judged, leaves }) = pending.pop_front() else { break };
+            let Some(ScriptsPending { id, judged, entry }) = pending.pop_front() else { break };
             let kept = judged.wait().map_err(|error| self.refusal(id, error))?;
-            if let (Some(bridge), Some(leaves)) = (&mut takers.bridge, leaves) {
-                bridge.put(id, &leaves)?;
+            if let (Some(index), Some(entry)) = (&mut takers.index, entry) {
+                index.append(id, entry)?;
             }
             let Some(Kept { raw, undo, spent }) = kept else { continue };
             let block = KeptBlock { id, raw, undo, spent };

@@ -36,7 +36,7 @@ impl Covered {
 
     /// Fails unless these are the heights from 1 to `stop` and no others. The first difference is the
     /// error.
-    pub(crate) fn expect_up_to(&self, stop: Height) -> Result<(), Uncovered> {
+    pub fn expect_up_to(&self, stop: Height) -> Result<(), Uncovered> {
         let wanted = HeightRange::new(1, stop + 1);
         let mut next = wanted.start;
         for range in &self.0 {
@@ -86,7 +86,7 @@ impl Covered {
 
 /// In what heights differ from those that are wanted.
 #[derive(Debug)]
-pub(crate) enum Uncovered {
+pub enum Uncovered {
     /// These are wanted, and not covered.
     Missing(HeightRange),
     /// These are covered, and not wanted.

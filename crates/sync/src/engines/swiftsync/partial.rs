@@ -62,8 +62,8 @@ pub struct Partial {
     pub sums: Sums,
     /// How many outpoints are in the sum of the created.
     pub created: u64,
-    /// Leaves that are added to the Utreexo forest; none where they were not asked for.
-    pub leaves: u64,
+    /// Outputs that have numbers; none where hashes were not asked for.
+    pub numbered: u64,
     /// MuHash of the surviving coins, as `gettxoutsetinfo muhash` builds it; that of nothing where it was not asked for.
     pub muhash: MuHash,
     /// Coinbases that must be unique (BIP-30), ascending.
@@ -91,7 +91,7 @@ impl Partial {
             unspendable_amount: 0,
             sums,
             created: 0,
-            leaves: 0,
+            numbered: 0,
             muhash: MuHash::new(),
             coinbases: Vec::new(),
         }
@@ -112,7 +112,7 @@ impl Partial {
         self.counts.add(&other.counts);
         self.survivors.add(&other.survivors);
         self.created = self.created.saturating_add(other.created);
-        self.leaves = self.leaves.saturating_add(other.leaves);
+        self.numbered = self.numbered.saturating_add(other.numbered);
         self.unspendable_amount = self.unspendable_amount.saturating_add(other.unspendable_amount);
         self.muhash.combine(&other.muhash);
         if !other.coinbases.is_empty() {
@@ -129,7 +129,7 @@ impl Partial {
         self.counts.write(out);
         let CoinTotals { coins, transactions: coin_transactions, amount, bogosize } =
             self.survivors;
-        for number in [coins, coin_transactions, bogosize, self.created, self.leaves] {
+        for number in [coins, coin_transactions, bogosize, self.created, self.numbered] {
             out.extend_from_slice(&number.to_le_bytes());
         }
         out.extend_from_slice(&amount.to_le_bytes());
@@ -146,7 +146,7 @@ impl Partial {
         for number in &mut numbers {
             *number = reader.u64().ok()?;
         }
-        let [coins, coin_transactions, bogosize, created, leaves] = numbers;
+        let [coins, coin_transactions, bogosize, created, numbered] = numbers;
         let amount = u128::from_le_bytes(*reader.array().ok()?);
         let unspendable_amount = u128::from_le_bytes(*reader.array().ok()?);
         let sums = Sums::read(reader)?;
@@ -159,7 +159,7 @@ impl Partial {
             unspendable_amount,
             sums,
             created,
-            leaves,
+            numbered,
             muhash,
             coinbases,
         })
@@ -194,7 +194,7 @@ mod tests {
             unspendable_amount: 1 << 71,
             sums: sums(kind),
             created: 9,
-            leaves: 10,
+            numbered: 10,
             muhash,
             coinbases: vec![coinbase(1, 4), coinbase(1, 8), coinbase(2, 3)],
         }
@@ -336,7 +336,7 @@ mod tests {
             Counts { blocks: 100, bytes: 200, transactions: 300, inputs: 400, outputs: 500 };
         other.survivors =
             CoinTotals { coins: 600, transactions: 700, amount: 10 << 70, bogosize: 800 };
-        (other.unspendable_amount, other.created, other.leaves) = (10 << 71, 900, 800);
+        (other.unspendable_amount, other.created, other.numbered) = (10 << 71, 900, 800);
         other.coinbases = vec![coinbase(1, 5), coinbase(3, 0)];
         whole.merge(&other).unwrap();
         assert_eq!(whole.ranges(), [HeightRange::new(2, 300)]);
@@ -346,7 +346,7 @@ mod tests {
         let survivors =
             CoinTotals { coins: 606, transactions: 707, amount: 11 << 70, bogosize: 808 };
         assert_eq!(whole.survivors, survivors);
-        assert_eq!((whole.unspendable_amount, whole.created, whole.leaves), (11 << 71, 909, 810));
+        assert_eq!((whole.unspendable_amount, whole.created, whole.numbered), (11 << 71, 909, 810));
         let mut muhash = MuHash::new();
         (0..2).for_each(|_| muhash.insert(b"coin"));
         assert_eq!(whole.muhash.to_bytes(), muhash.to_bytes());

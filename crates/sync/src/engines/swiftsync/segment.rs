@@ -5,10 +5,11 @@
 //! together, not here.
 
 use super::aggregate::{Adding, Sums};
+use super::coin_hashes::SegmentHashes;
 use super::error::{MISSING, PREMATURE, SwiftSyncError};
-use super::leaves::SegmentLeaves;
 use super::survivors::Survivors;
 use super::{CoinbaseId, HintError, IndexHints, Partial, SegmentHints, SpentLater};
+use crate::commitment::NewHasher;
 use crate::engines::pass::SeenHeights;
 use apus_chain::{
     BlockBytes, CoinRef, Height, HeightRange, MuHashBatch, OutPoint, TxView, Txid, is_unspendable,
@@ -40,9 +41,8 @@ pub struct Finished {
     pub run: Vec<u8>,
     /// Where the surviving coins are in their blocks: the segment's hints, whatever told them.
     pub hints: IndexHints,
-    /// The leaves of the Utreexo forest that survive, if they were asked for
-    /// ([`write_live`](apus_utreexo::write_live)).
-    pub leaves: Vec<u8>,
+    /// Hashes of the surviving coins by ascending place, if they were asked for ([`write_placed`](crate::commitment::write_placed)).
+    pub hashes: Vec<u8>,
 }
 
 /// What a segment tells besides its coins.
@@ -50,8 +50,8 @@ pub struct Finished {
 pub(super) struct Tells {
     /// The coins' MuHash.
     pub(super) muhash: bool,
-    /// The leaves of the Utreexo forest.
-    pub(super) leaves: bool,
+    /// The numbers of outputs, and hashes of the coins: what makes these.
+    pub(super) hashes: Option<NewHasher>,
 }
 
 /// The survivors so far.
@@ -62,8 +62,8 @@ struct SurvivorsSoFar {
     set: Option<Box<MuHashBatch>>,
     /// Their places among their blocks' spendable outputs.
     indices: Vec<u32>,
-    /// What becomes of the Utreexo forest, where that is asked for.
-    leaves: Option<SegmentLeaves>,
+    /// Their hashes, where these are asked for.
+    hashes: Option<SegmentHashes>,
 }
 
 impl Segment {
@@ -77,7 +77,7 @@ impl Segment {
             hints,
             kept: SurvivorsSoFar {
                 set: tells.muhash.then(Box::default),
-                leaves: tells.leaves.then(SegmentLeaves::default),
+                hashes: tells.hashes.map(SegmentHashes::new),
                 ..SurvivorsSoFar::default()
             },
             adding,
@@ -101,8 +101,8 @@ impl Segment {
         self.partial.counts.add_block(&block.view());
         let Self { partial, hints, found, kept, adding, .. } = self;
         let first = kept.indices.len();
-        if let Some(leaves) = &mut kept.leaves {
-            leaves.begin_block(block.hash(), own);
+        if let Some(hashes) = &mut kept.hashes {
+            hashes.begin_block(block.hash(), own);
         }
         let mut surviving = Surviving { hinted: BlockHints::of(hints, height, &txs), spent_later };
         let mut index = 0;
@@ -124,8 +124,8 @@ impl Segment {
             partial.survivors.transactions += u64::from(kept.coins.end_transaction());
         }
         *found += surviving.hinted.found();
-        if let Some(leaves) = &mut kept.leaves {
-            leaves.end_block(height);
+        if let Some(hashes) = &mut kept.hashes {
+            hashes.end_block(height);
         }
         self.expect_no_more_indices(block, index)?;
         self.blocks.push((height, first..self.kept.indices.len()));
@@ -156,13 +156,13 @@ impl Segment {
         let Self { mut partial, kept, adding, .. } = self;
         partial.coinbases.sort_unstable();
         partial.sums = adding.finish();
-        let SurvivorsSoFar { coins, set, leaves, .. } = kept;
+        let SurvivorsSoFar { coins, set, hashes, .. } = kept;
         if let Some(set) = set {
             partial.muhash = set.finish();
         }
-        let (count, leaves) = leaves.map(SegmentLeaves::finish).unwrap_or_default();
-        partial.leaves = count;
-        Ok(Finished { partial, run: coins.into_run(), hints, leaves })
+        let (numbered, hashes) = hashes.map(SegmentHashes::finish).unwrap_or_default();
+        partial.numbered = numbered;
+        Ok(Finished { partial, run: coins.into_run(), hints, hashes })
     }
 
     /// Notes that the block came, or says that it should not have.
@@ -268,8 +268,8 @@ fn outputs(
         let outpoint = || OutPoint { txid: Txid(*txid), vout };
         let coin = CoinRef { height, coinbase, amount, script };
         let survives = surviving.next_is(*index, vout, outpoint);
-        if let Some(leaves) = &mut kept.leaves {
-            leaves.output(place, &outpoint(), coin, survives);
+        if let Some(hashes) = &mut kept.hashes {
+            hashes.output(place, &outpoint(), coin, survives);
         }
         if survives {
             let totals = &mut partial.survivors;
@@ -294,11 +294,11 @@ impl SurvivorsSoFar {
         self.indices.push(index);
     }
 
-    /// The outputs of a coinbase that history overwrote are leaves all the same, which are never deleted.
+    /// The outputs of a coinbase that history overwrote are numbered all the same, and no spend takes them.
     fn leave_overwritten(&mut self, height: Height, txid: Txid, tx: &TxView<'_>) {
-        let Some(leaves) = &mut self.leaves else { return };
+        let Some(hashes) = &mut self.hashes else { return };
         for (outpoint, coin) in coins_of(height, txid, tx, true) {
-            leaves.output(0, &outpoint, coin, true);
+            hashes.output(0, &outpoint, coin, true);
         }
     }
 }

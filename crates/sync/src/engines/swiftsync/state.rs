@@ -14,6 +14,7 @@
 //! The set can be had at any block below the one where the hints stop, too, by what the blocks between
 //! spend ([`SpentLater`]): those can then be connected, with every rule.
 
+use crate::commitment::NewHasher;
 use crate::engines::bip30::{Bip30, CoinbaseId, first_repeated};
 use crate::engines::pass::{
     Counts, FinishedSegment, PartialResult, Pass, RunKind, Uncovered, Work,
@@ -57,8 +58,8 @@ impl SwiftSync {
     pub const COINS: RunKind = RunKind::new(".run", cut::<CoinsForm>);
     /// Which outputs survive: one BIP-456 element a block by ascending height, the most significant bit first.
     pub const HINTS: RunKind = RunKind::in_sequence(".hints");
-    /// Leaves of the Utreexo forest that survive, by ascending place ([`write_live`](apus_utreexo::write_live)).
-    pub const LEAVES: RunKind = RunKind::in_sequence(".leaves");
+    /// Hashes of the surviving coins, by ascending place ([`write_placed`](crate::commitment::write_placed)).
+    pub const HASHES: RunKind = RunKind::in_sequence(".leaves");
 
     /// An engine for the chain given.
     pub fn new(params: &Params, chain: &HeaderChain, aggregator: Aggregator) -> Self {
@@ -78,10 +79,10 @@ impl SwiftSync {
         Self { spent_later: Some(spent), ..self }
     }
 
-    /// To tell the leaves of the Utreexo forest, too.
+    /// To number outputs, and tell hashes of the coins, too, if something makes them.
     #[must_use]
-    pub fn with_leaves(self, leaves: bool) -> Self {
-        Self { tells: Tells { leaves, ..self.tells }, ..self }
+    pub fn with_hashes(self, hashes: Option<NewHasher>) -> Self {
+        Self { tells: Tells { hashes, ..self.tells }, ..self }
     }
 
     /// To tell the set's MuHash, too, which takes up to two microseconds a coin.
@@ -185,7 +186,7 @@ impl Pass for SwiftSync {
     type Verdict = Verdict;
     type Error = SwiftSyncError;
 
-    const RUNS: &'static [RunKind] = &[Self::COINS, Self::HINTS, Self::LEAVES];
+    const RUNS: &'static [RunKind] = &[Self::COINS, Self::HINTS, Self::HASHES];
 
     fn begin(&self, hints: SegmentHints) -> Result<Segment, SwiftSyncError> {
         Ok(self.begin(hints))
@@ -196,8 +197,8 @@ impl Pass for SwiftSync {
     }
 
     fn finish(&self, segment: Segment) -> Result<FinishedSegment<Partial>, SwiftSyncError> {
-        let Finished { partial, run, hints, leaves } = self.finish(segment)?;
-        Ok(FinishedSegment { partial, runs: vec![run, encoded(&hints), leaves] })
+        let Finished { partial, run, hints, hashes } = self.finish(segment)?;
+        Ok(FinishedSegment { partial, runs: vec![run, encoded(&hints), hashes] })
     }
 
     fn nothing(&self) -> Partial {

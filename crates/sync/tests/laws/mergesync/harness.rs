@@ -1,6 +1,6 @@
 //! Both engines over one chain, and what each says of it.
 
-use crate::mergesync::counted::{expect_leaves, expect_roots};
+use crate::mergesync::counted::{Number, expect_numbers, expect_places};
 use crate::swiftsync::harness::{Chain, Coins, Division, random_division, range_of};
 use apus_chain::{
     BlockChecker, BlockLayout, CoinSumKey, Height, HeightRange, KnownBlock, OutPoint, Reader, Txid,
@@ -12,9 +12,8 @@ use apus_engine::utxo::CoinsStore;
 use apus_engine::utxo::store::MemoryStore;
 use apus_sync::engines::in_order::{Chainstate, ChainstateError, ChainstateOptions};
 use apus_sync::engines::mergesync::{
-    AnswerRecord, Answers, AskedOutputs, BlockJudge, BlockLeafChange, Claims, Fingerprint,
-    FingerprintKey, Gather, Join, JoinSink, JudgeError, MadeRecord, NumberedCoin, RefusedBlock,
-    SeenBlock, SpentRecord,
+    AnswerRecord, Answers, AskedOutputs, BlockJudge, Claims, Fingerprint, FingerprintKey, Gather,
+    Join, JoinSink, JudgeError, MadeRecord, NumberedCoin, RefusedBlock, SeenBlock, SpentRecord,
 };
 use apus_sync::engines::pass::{PartialResult, Pass};
 use apus_testkit::rng::Rng;
@@ -123,7 +122,7 @@ fn gather(pass: &Gather, chain: &Chain, division: &Division) -> Runs {
 /// What comes of a join.
 #[derive(Default)]
 struct Joined {
-    /// Whether coins have the numbers of their leaves behind them.
+    /// Whether coins have their numbers behind them.
     numbered: bool,
     /// The last block that is answered with bare coins.
     bare: Height,
@@ -132,7 +131,7 @@ struct Joined {
     /// Places of these in their blocks.
     places: Vec<(Height, u32)>,
     existed: BTreeMap<Height, Vec<OutPoint>>,
-    /// Leaves that no spend took, each with its coin's name and bytes.
+    /// Numbers of coins that no spend took, each with the coin's name and bytes.
     live: Vec<(u32, OutPoint, Vec<u8>)>,
 }
 
@@ -143,7 +142,7 @@ impl Joined {
         if self.numbered {
             let numbered = NumberedCoin::read(coin).unwrap();
             coin = numbered.coin;
-            self.live.push((numbered.leaf.unwrap(), *outpoint, coin.to_vec()));
+            self.live.push((numbered.number.unwrap(), *outpoint, coin.to_vec()));
         }
         assert_eq!(CoinBytes::read(coin).unwrap().coin().height, height);
         coin
@@ -246,7 +245,12 @@ fn join(runs: &Runs, rng: &mut Rng, numbered: bool, bare: Height) -> Joined {
     joined
 }
 
-/// What is said by blocks in any order, with the numbers of leaves or without. What blocks up to the height `bare`
+fn number_of(numbered: &NumberedCoin<'_>) -> Number {
+    let coin = read_coin_strict(&mut Reader::new(numbered.coin)).unwrap();
+    numbered.number.map(|number| (coin.height, number))
+}
+
+/// What is said by blocks in any order, with numbers or without. What blocks up to the height `bare`
 /// spend comes bare; the claims of all, or of those up to some height, are noted.
 fn merged(
     (chain, near_limit): (&Chain, Option<Height>),
@@ -257,12 +261,12 @@ fn merged(
 ) -> Said {
     let claimed = some_or_all(chain, rng);
     let pass = Gather::new(&chain.params, &chain.headers, KEY)
-        .with_leaves(numbered)
+        .with_numbers(numbered)
         .with_claims(claimed)
         .with_bare_coins(bare);
     let runs = gather(&pass, chain, division);
     let joined = join(&runs, rng, numbered, bare);
-    let mut leaves = BTreeMap::new();
+    let mut numbers = BTreeMap::new();
     let sum_key = Some(CoinSumKey::new([3; 16]));
     let (mut undo, mut all_refused) = (BTreeMap::new(), BTreeMap::new());
     let mut layout = BlockLayout::new();
@@ -295,16 +299,16 @@ fn merged(
             let sum_key = sum_key.filter(|_| !is_bare);
             let judge = BlockJudge { params: &chain.params, scripts: None, sum_key, bare };
             let mut coins: Vec<&[u8]> = answers.of_block(block.id().height).collect();
-            let mut coins_of_leaves = Vec::new();
+            let mut numbered_coins = Vec::new();
             let allowed = claims[at].map(|claims| {
                 assert_eq!(claims.block_bytes(), raw.len() as u64);
                 let coins = coins.iter().copied();
                 claims.allowed(&chain.params, height, &chain.headers, coins)
             });
             if numbered && !is_bare {
-                coins_of_leaves =
+                numbered_coins =
                     coins.iter().map(|coin| NumberedCoin::read(coin).unwrap()).collect();
-                coins = coins_of_leaves.iter().map(|numbered| numbered.coin).collect();
+                coins = numbered_coins.iter().map(|numbered| numbered.coin).collect();
             }
             let judged = judge.block(&block, &coins, existed, &context);
             if let Some(allowed) = allowed.filter(|_| existed.is_empty()) {
@@ -315,7 +319,7 @@ fn merged(
                 Ok(None) => assert!(is_bare),
                 Ok(Some(kept)) => {
                     undo.insert(height, kept.undo);
-                    leaves.insert(height, BlockLeafChange::of(&block, &coins_of_leaves));
+                    numbers.insert(height, numbered_coins.iter().map(number_of).collect());
                 }
                 Err(JudgeError::Refused(refused)) => {
                     all_refused.insert(height, refused);
@@ -328,9 +332,9 @@ fn merged(
         expect_hints(chain, joined.places);
         if numbered {
             if bare == 0 {
-                expect_leaves(chain, leaves);
+                expect_numbers(chain, numbers);
             }
-            expect_roots(chain, runs.added, &joined.live);
+            expect_places(chain, runs.added, &joined.live);
         } else {
             assert!(runs.added.iter().all(|(_, added)| added.is_empty()));
         }
@@ -338,9 +342,9 @@ fn merged(
     };
     let error = told(chain, height, refused);
     undo.retain(|other, _| *other < height);
-    leaves.retain(|other, _| *other < height);
+    numbers.retain(|other, _| *other < height);
     if numbered && bare == 0 {
-        expect_leaves(chain, leaves);
+        expect_numbers(chain, numbers);
     }
     Said { refused: Some((height, error)), undo, coins: None }
 }

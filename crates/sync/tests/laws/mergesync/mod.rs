@@ -5,7 +5,7 @@ mod blame;
 mod borders;
 pub(crate) mod counted;
 pub(crate) mod harness;
-mod leaves;
+mod numbers;
 mod repeats;
 mod undo_data;
 mod valid;

@@ -3,8 +3,8 @@
 
 mod bad_spends;
 mod bip30;
+mod coin_hashes;
 pub(crate) mod harness;
-mod leaves;
 mod pass_laws;
 mod properties;
 mod right_hints;

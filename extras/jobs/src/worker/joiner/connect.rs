@@ -98,7 +98,7 @@ impl Joiner<'_> {
             existed: &told.existed,
             assumed: self.assumed,
             bare: self.bare,
-            numbered: self.leaves,
+            numbered: self.numbered,
             sum_key: self.sum_key,
             scripts: self.scripts.as_ref(),
         };

@@ -14,7 +14,7 @@ use apus_sync::engines::pass::Work;
 use apus_sync::error::{StorageResult, SyncError};
 use apus_sync::request::RunEnv;
 use apus_sync::runs::{
-    Answers, KeyRange, LeavesForm, MergeBudget, PlacesForm, RunCursor, RunForm, RunWriter, Runs,
+    Answers, HashesForm, KeyRange, MergeBudget, PlacesForm, RunCursor, RunForm, RunWriter, Runs,
 };
 use apus_sync::workdir::RunInfo;
 use apus_sync::workdir::index::{SECTION_BYTES, prefix};
@@ -34,7 +34,7 @@ impl Joiner<'_> {
         let runs = JoinRecords::new(hand, &storage, self.memory_bytes() / 2).all(&told.sources)?;
         let bytes = runs.iter().flatten().map(|run| run.bytes).sum();
         let keys = KeyRange { from: told.from, until: told.until };
-        let leaves = self.leaves.then(|| self.dir.chain());
+        let leaves = self.numbered.then(|| self.dir.chain());
         let options = PartOptions { leaves, muhash: self.muhash, bare: self.bare };
         let joined = join_part(&env, runs, keys, options, &|| hand.lease.alive())?;
         let coins = joined.totals.coins;
@@ -52,7 +52,7 @@ struct Leaving<'l> {
 
 impl Leaving<'_> {
     fn all(&self, joined: Joined, sources: &[JoinSource]) -> Result<JoinDone, SyncError> {
-        let Joined { answers, places, coins, leaves, totals, muhash, existed } = joined;
+        let Joined { answers, places, coins, hashes, totals, muhash, existed } = joined;
         let places = self.one_run::<PlacesForm>(places)?;
         let (mut done, mut all) = (RunObjects::default(), coins.into_iter());
         // A part has one run of coins.
@@ -60,7 +60,7 @@ impl Leaving<'_> {
             done = self.run(&run)?;
         }
         let answers = self.found::<Answers>(answers, sources)?;
-        let leaves = leaves.map(|leaves| self.found::<LeavesForm>(leaves, sources)).transpose()?;
+        let leaves = hashes.map(|leaves| self.found::<HashesForm>(leaves, sources)).transpose()?;
         let (coins, places, leaves) = (done, self.run(&places)?, leaves.unwrap_or_default());
         Ok(JoinDone { totals, muhash, existed, coins, places, answers, leaves })
     }

@@ -7,10 +7,13 @@ use crate::error::ClusterError;
 use apus_chain::{CoinSumKey, HeaderChain, Height, HeightRange, OutPoint};
 use apus_engine::connect::ConnectContext;
 use apus_engine::script::ScriptPool;
+use apus_proofs::roots::leaf_hasher;
 use apus_sync::engines::mergesync::{
     Answers, BlockJudge, Claims, Fingerprint, FingerprintKey, Judged, Kept, NumberedCoin, SeenBlock,
 };
-use apus_sync::engines::mergesync::{JoinOptions, Joined, LeafKeys, join_keys, refusal};
+use apus_sync::engines::mergesync::{
+    HashKeys, JoinOptions, Joined, WantedHashes, join_keys, refusal,
+};
 use apus_sync::error::SyncError;
 use apus_sync::request::RunEnv;
 use apus_sync::runs::KeyRange;
@@ -39,8 +42,10 @@ pub(crate) fn join_part(
     alive: &(dyn Fn() + Sync),
 ) -> Result<Joined, SyncError> {
     let PartOptions { leaves, muhash, bare } = options;
-    let (numbered, leaves) = (leaves.is_some(), leaves.map(LeafKeys::Numbers));
-    let options = JoinOptions { numbered, leaves, muhash, bare, durable: false };
+    let numbered = leaves.is_some();
+    let hashes =
+        leaves.map(|chain| WantedHashes { hasher: leaf_hasher, by: HashKeys::Numbers(chain) });
+    let options = JoinOptions { numbered, hashes, muhash, bare, durable: false };
     join_keys(env, runs, keys, options, alive)
 }
 
@@ -62,7 +67,7 @@ pub(crate) struct JudgedBy<'j> {
     pub(crate) bare: Height,
     /// Under which the coins are added up that a block spends, where blocks are kept.
     pub(crate) sum_key: Option<CoinSumKey>,
-    /// Whether coins that are not bare have the numbers of their leaves behind them.
+    /// Whether coins that are not bare have their numbers behind them.
     pub(crate) numbered: bool,
     /// Runs the others.
     pub(crate) scripts: Option<&'j ScriptPool>,

@@ -20,11 +20,11 @@ pub(super) const TREE: &str = "tree";
 
 /// What a folder holds, which its header says.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct FolderForm {
+pub struct FolderForm {
     /// How the header begins.
-    pub(super) magic: &'static [u8; 8],
+    pub magic: &'static [u8; 8],
     /// The latest format known here.
-    pub(super) format: u32,
+    pub format: u32,
 }
 
 const DIGEST_BYTES: usize = 32;

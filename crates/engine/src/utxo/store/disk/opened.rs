@@ -1,29 +1,28 @@
 //! [`OpenedStore`]: a folder with a tree that one process writes, whatever its entries are.
 //!
-//! The entry under [`PLACE`] says at which block the store is: it comes with the first batch. So a tree that has it, in a
+//! The entry under [`PLACE`](OpenedStore::PLACE) says at which block the store is: it comes with the first batch. So a tree that has it, in a
 //! folder without a header, has lost something.
 
 use super::folder::{self, FolderForm, damaged, io_error};
 use super::merger::Merger;
-use super::tree::{self, CoinsTree, TreeBatch};
+use super::tree::{self, CoinsTree, Entry, TreeBatch};
 use super::{DiskOptions, StoreError};
 use apus_chain::Network;
 use apus_storage::lock::FolderLock;
 use apus_storage::{DirStorage, Storage, create_private_dir};
+use core::ops::{Deref, RangeBounds};
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The key of the entry that says at which block the store is.
-pub(super) const PLACE: [u8; 1] = [0];
-
 /// See the module.
-pub(super) struct OpenedStore {
+pub struct OpenedStore {
     // Fields are dropped in this order: the lock goes when nothing uses the folder any more.
     merger: Merger,
     pub(super) tree: Arc<CoinsTree>,
-    pub(super) place: String,
+    /// What errors call it.
+    pub place: String,
     /// Held by the one writer; whether an earlier one failed half-way.
     halted: Mutex<bool>,
     /// Batches that were written. Each is there to be looked up before it is counted, and before the next one is begun.
@@ -32,8 +31,11 @@ pub(super) struct OpenedStore {
 }
 
 impl OpenedStore {
+    /// The key of the entry that says at which block the store is.
+    pub const PLACE: [u8; 1] = [0];
+
     /// Opens the store in `folder`, or makes one in a folder that is new or empty.
-    pub(super) fn open(
+    pub fn open(
         folder: &Path,
         form: FolderForm,
         network: Network,
@@ -52,7 +54,7 @@ impl OpenedStore {
         tree::remove_drafts(&path, &place)?;
         let tree = CoinsTree::open(&path, &place, !known, options)?;
         if !known {
-            if tree.get(&PLACE)?.is_some() {
+            if tree.get(&Self::PLACE)?.is_some() {
                 let what = format!("its file `{}` is missing", folder::HEADER);
                 return Err(damaged(&place, what));
             }
@@ -74,6 +76,24 @@ impl OpenedStore {
         })
     }
 
+    /// The value under a key, if there is one.
+    pub fn get(&self, key: &[u8]) -> Result<Option<impl Deref<Target = [u8]> + use<>>, StoreError> {
+        self.tree.get(key)
+    }
+
+    /// The entries of a range of keys, ascending, as they are now.
+    pub fn range<K: AsRef<[u8]>>(
+        &self,
+        range: impl RangeBounds<K>,
+    ) -> Result<impl Iterator<Item = Result<Entry, StoreError>>, StoreError> {
+        self.tree.range(range)
+    }
+
+    /// Starts a batch, for [`write`](Self::write).
+    pub fn batch(&self) -> Result<TreeBatch<'_>, StoreError> {
+        self.tree.batch()
+    }
+
     /// Waits until tables are merged as far as they ever are.
     pub(super) fn settle(&self) -> Result<(), StoreError> {
         self.merger.settle()
@@ -86,11 +106,11 @@ impl OpenedStore {
     ) -> Result<T, StoreError> {
         loop {
             let written = self.written.load(Ordering::SeqCst);
-            let place = self.tree.get(&PLACE)?;
+            let place = self.tree.get(&Self::PLACE)?;
             let found = look_up()?;
             // One that came meanwhile, and is not counted yet, says that it is at another block. Of several the first
             // is counted by now, whatever block they led back to.
-            let same = self.tree.get(&PLACE)? == place;
+            let same = self.tree.get(&Self::PLACE)? == place;
             if same && self.written.load(Ordering::SeqCst) == written {
                 return Ok(found);
             }
@@ -98,7 +118,7 @@ impl OpenedStore {
     }
 
     /// Writes a batch, durably and as a whole.
-    pub(super) fn write<'a>(
+    pub fn write<'a>(
         &'a self,
         batch: impl FnOnce() -> Result<TreeBatch<'a>, StoreError>,
     ) -> Result<(), StoreError> {

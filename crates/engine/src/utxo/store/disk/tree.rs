@@ -37,7 +37,7 @@ pub(super) struct CoinsTree {
 }
 
 /// An entry's key and value.
-type Entry = (lsm_tree::Slice, lsm_tree::Slice);
+pub(super) type Entry = (lsm_tree::Slice, lsm_tree::Slice);
 
 impl CoinsTree {
     /// Opens the tree in `path`, or makes one if `new`. `place` is what errors call it.
@@ -117,14 +117,14 @@ impl CoinsTree {
 }
 
 /// A sorted batch on its way into the tree.
-pub(super) struct TreeBatch<'a> {
+pub struct TreeBatch<'a> {
     ingestion: AnyIngestion<'a>,
     place: &'a str,
 }
 
 impl TreeBatch<'_> {
     /// Adds an entry, or the mark that there is none any more. Keys must ascend.
-    pub(super) fn put(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), StoreError> {
+    pub fn put(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), StoreError> {
         guarded(self.place, || match value {
             Some(value) => self.ingestion.write(key, value),
             None => self.ingestion.write_tombstone(key),

@@ -1,0 +1,139 @@
+//! `--proofs`: blocks that are judged by proofs of what they spend, by the engine utreexo.
+
+use crate::args::{EngineArg, PeerArgs, ProofsArg, SinkArg, SyncArgs};
+use crate::failure::Failure;
+use crate::outside::OutsideEngine;
+use crate::peers;
+use crate::report::ForestReport;
+use apus_chain::{Network, Params};
+use apus_p2p::addresses::parse_address;
+use apus_p2p::transport::TransportChoice;
+use apus_proofs::{BridgePeers, ByProofs, ProofsError, ProofsInput};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The engine, if a run is to go by proofs. It needs block files, too, and keeps no set.
+pub(crate) fn by_proofs(args: &SyncArgs) -> Result<Option<ByProofs>, Failure> {
+    let proofs = &args.proofs.proofs;
+    match (args.engine() == Some(EngineArg::Utreexo), proofs.is_empty()) {
+        (false, true) => return Ok(None),
+        (false, false) => {
+            return Err(Failure::usage(
+                "proofs are for the engine utreexo alone: leave out --engine, or --proofs",
+            ));
+        }
+        (true, true) => {
+            return Err(Failure::usage(
+                "the engine utreexo needs the folder of the files of proofs, --proofs DIR, or a bridge node to \
+                 ask for them, --proofs peer:HOST:PORT",
+            ));
+        }
+        (true, false) => {}
+    }
+    if args.blocksdir.is_none() {
+        return Err(Failure::usage(
+            "the engine utreexo takes blocks of files, range by range: name their folder by --blocksdir DIR",
+        ));
+    }
+    let keeps_set = |sink: &SinkArg| !matches!(sink, SinkArg::Utreexo(_) | SinkArg::Null);
+    if args.out.iter().any(keeps_set) {
+        return Err(Failure::usage(ProofsError::NoSetKept.to_string()));
+    }
+    let proofs = named(proofs, args.chain, (&args.peers).into())?;
+    Ok(Some(ByProofs::new(proofs, args.connect.assume.block(Params::of(args.chain)))))
+}
+
+/// The same for a run.
+pub(crate) fn outside(engine: &ByProofs) -> OutsideEngine<'_> {
+    let folder = match engine.proofs() {
+        ProofsInput::Folder(folder) => Some(folder.as_path()),
+        ProofsInput::Peers(_) => None,
+    };
+    let forest = Box::new(|| engine.roots().as_ref().map(ForestReport::of));
+    OutsideEngine { engine, folder, option: "--proofs", forest }
+}
+
+/// The folder, or the peers, that these name; one at least.
+pub(crate) fn named(
+    proofs: &[ProofsArg],
+    network: Network,
+    how: BridgePeersOptions,
+) -> Result<ProofsInput, Failure> {
+    if let Some(folder) = folder(proofs)? {
+        return Ok(ProofsInput::Folder(folder));
+    }
+    let named: Vec<&str> = proofs.iter().filter_map(ProofsArg::address).collect();
+    bridges(network, &named, how).map(ProofsInput::Peers)
+}
+
+/// The folder of proofs, if they come from one: then they come from nowhere else.
+fn folder(proofs: &[ProofsArg]) -> Result<Option<PathBuf>, Failure> {
+    let mut folders = proofs.iter().filter(|arg| arg.address().is_none());
+    match folders.next() {
+        Some(ProofsArg::Folder(folder)) if proofs.len() == 1 => Ok(Some(folder.clone())),
+        Some(ProofsArg::Folder(folder)) => Err(Failure::usage(format!(
+            "proofs come from one folder or from peers: leave out --proofs {}, or all others",
+            folder.display()
+        ))),
+        _ => Ok(None),
+    }
+}
+
+/// The bridge nodes that are asked for proofs.
+fn bridges(
+    network: Network,
+    named: &[&str],
+    how: BridgePeersOptions,
+) -> Result<BridgePeers, Failure> {
+    let parse = |node: &&str| {
+        parse_address(node, network)
+            .map_err(|error| Failure::usage(format!("--proofs peer:{node}: {error}")))
+    };
+    Ok(BridgePeers {
+        addresses: named.iter().map(parse).collect::<Result<_, _>>()?,
+        proxy: how.proxy,
+        transport: how.transport,
+        patience: how.patience,
+    })
+}
+
+/// How bridge nodes are asked.
+#[derive(Clone, Copy)]
+pub(crate) struct BridgePeersOptions {
+    pub(crate) proxy: Option<SocketAddr>,
+    pub(crate) transport: TransportChoice,
+    pub(crate) patience: Duration,
+}
+
+impl From<&PeerArgs> for BridgePeersOptions {
+    fn from(args: &PeerArgs) -> Self {
+        Self {
+            proxy: args.proxy,
+            transport: peers::transport(args),
+            patience: peers::patience(args),
+        }
+    }
+}
+
+/// Ranges that a worker does by proofs.
+#[cfg(feature = "cluster")]
+#[derive(Clone, Copy)]
+pub(crate) struct WorkerProofs<'a> {
+    pub(crate) named: &'a [ProofsArg],
+    pub(crate) how: BridgePeersOptions,
+}
+
+#[cfg(feature = "cluster")]
+impl WorkerProofs<'_> {
+    /// Those of a chain.
+    pub(crate) fn segments(
+        &self,
+        chain: Option<Network>,
+    ) -> Result<apus_proofs::ProvenSegments, Failure> {
+        // A run that is not understood is refused by name later.
+        let chain = chain.filter(|_| !self.named.is_empty());
+        let proofs = chain.map(|chain| named(self.named, chain, self.how)).transpose()?;
+        Ok(apus_proofs::ProvenSegments { proofs })
+    }
+}

@@ -1,0 +1,303 @@
+//! [`ProofFiles`]: the files of a folder that together are about all blocks up to a height.
+//!
+//! Before the first block is taken, the head and the tail of each file are read: they must be of this network and
+//! this chain, follow each other without gap or overlap, and each begin with the roots with which the one before it
+//! ends. All that is asked again of what blocks really lead to.
+
+use super::RootsDiffer;
+use crate::error::ProofsError;
+use apus_chain::{HeaderChain, Height, HeightRange, KnownBlock, Network};
+use apus_hash::sha256;
+use apus_sync::SyncError;
+use apus_utreexo::{RangeFile, Roots, range_file_name, range_of_name};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// See the module.
+pub(super) struct ProofFiles {
+    files: Vec<ProofFile>,
+}
+
+struct ProofFile {
+    path: PathBuf,
+    heights: HeightRange,
+    before: Roots,
+    after: Roots,
+    bytes: u64,
+}
+
+impl ProofFiles {
+    /// The files of `folder` for the blocks of `chain` from 1 to `stop`.
+    pub(super) fn open(
+        folder: &Path,
+        network: Network,
+        chain: &HeaderChain,
+        stop: Height,
+    ) -> Result<Self, SyncError> {
+        let named = named(folder)?;
+        let files = covering(folder, &named, stop)?;
+        let files = files.into_iter().map(|(heights, path)| look_at(heights, path, network, chain));
+        let files: Vec<ProofFile> = files.collect::<Result<_, _>>()?;
+        let mut before = Roots::default();
+        for file in &files {
+            if file.before != before {
+                let differ = RootsDiffer::between(&file.before, &before);
+                let (file, height) = (file.path.clone(), file.heights.start);
+                return Err(ProofsError::Roots { file, height, differ: differ.to_string() }.into());
+            }
+            before.clone_from(&file.after);
+        }
+        Ok(Self { files })
+    }
+
+    /// Their ranges, ascending.
+    pub(super) fn heights(&self) -> Vec<HeightRange> {
+        self.files.iter().map(|file| file.heights).collect()
+    }
+
+    /// The roots before and after the blocks of a file.
+    pub(super) fn roots(&self, heights: HeightRange) -> Option<(&Roots, &Roots)> {
+        let file = self.files.iter().find(|file| file.heights == heights)?;
+        Some((&file.before, &file.after))
+    }
+
+    /// Their bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).sum()
+    }
+
+    /// By what a later start knows that ranges and roots are the same. Entries may be others.
+    pub(super) fn id(&self) -> [u8; 32] {
+        let mut bytes = b"ranges of proofs".to_vec();
+        for ProofFile { heights, before, after, .. } in &self.files {
+            bytes.extend_from_slice(&heights.start.to_le_bytes());
+            bytes.extend_from_slice(&heights.end.to_le_bytes());
+            before.write(&mut bytes);
+            after.write(&mut bytes);
+        }
+        sha256(&bytes)
+    }
+}
+
+impl ProofSource for ProofFiles {
+    fn range(&self, heights: HeightRange) -> Result<ProofRange<'_>, String> {
+        let found = self.files.iter().find(|file| file.heights == heights);
+        found.ok_or_else(|| format!("no file is about blocks {heights}"))?.range()
+    }
+}
+
+impl ProofFile {
+    /// Opens it for one thread.
+    fn range(&self) -> Result<ProofRange<'static>, String> {
+        let Self { path, heights, before, after, .. } = self;
+        let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let opened = File::open(path).map_err(|error| named(&error))?;
+        let opened = RangeFile::open(opened).map_err(|error| named(&error))?;
+        if (opened.heights(), &opened.head().roots, opened.after()) != (*heights, before, after) {
+            return Err(named(&"the file is another one than when the run began"));
+        }
+        let (heights, before, after) = (*heights, before.clone(), after.clone());
+        let reader = Box::new(FileEntries { path: path.clone(), file: opened });
+        Ok(ProofRange { heights, before, after, reader })
+    }
+}
+
+/// The files of a folder, each looked at when its range is wanted: some may not be there, whose ranges are for other
+/// machines.
+pub struct ProofFolder<'a> {
+    /// The folder.
+    pub folder: &'a Path,
+    /// Of which network the files must be.
+    pub network: Network,
+    /// The chain whose blocks they are about.
+    pub chain: &'a HeaderChain,
+}
+
+impl ProofSource for ProofFolder<'_> {
+    fn range(&self, heights: HeightRange) -> Result<ProofRange<'_>, String> {
+        let path = self.folder.join(range_file_name(heights));
+        let file = look_at(heights, path, self.network, self.chain);
+        file.map_err(|error| error.to_string())?.range()
+    }
+}
+
+/// The entries of one file.
+struct FileEntries {
+    path: PathBuf,
+    file: RangeFile<File>,
+}
+
+impl ProofReader for FileEntries {
+    fn read(&mut self, block: &KnownBlock, out: &mut Vec<u8>) -> Result<(), String> {
+        let named = |error: &dyn std::fmt::Display| format!("{}: {error}", self.path.display());
+        match self.file.block(block.height) {
+            Some(told) if told.hash != block.hash => {
+                Err(named(&format!("it is about another block there, {}", told.hash)))
+            }
+            _ => self.file.entry(block.height, out).map_err(|error| named(&error)),
+        }
+    }
+
+    fn origin(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+/// All files of proofs in a folder, by ascending range. Others are of no matter.
+fn named(folder: &Path) -> Result<Vec<(HeightRange, PathBuf)>, SyncError> {
+    let unreadable = |error: io::Error| ProofsError::Folder { folder: folder.to_owned(), error };
+    let mut named = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(unreadable)? {
+        let entry = entry.map_err(unreadable)?;
+        if let Some(heights) = entry.file_name().to_str().and_then(range_of_name) {
+            named.push((heights, entry.path()));
+        }
+    }
+    named.sort_unstable();
+    Ok(named)
+}
+
+/// Those of them that cover the heights from 1 to `stop` and nothing else.
+fn covering(
+    folder: &Path,
+    named: &[(HeightRange, PathBuf)],
+    stop: Height,
+) -> Result<Vec<(HeightRange, PathBuf)>, ProofsError> {
+    let mut found: Vec<(HeightRange, PathBuf)> = Vec::new();
+    for (heights, path) in named.iter().filter(|(heights, _)| heights.start <= stop) {
+        let next = found.last().map_or(1, |(last, _)| last.end);
+        if heights.start < next {
+            let other = found.pop().map(|(_, path)| path).unwrap_or_default();
+            return Err(ProofsError::Overlap { file: path.clone(), other });
+        }
+        if heights.start > next {
+            break;
+        }
+        found.push((*heights, path.clone()));
+    }
+    let end = found.last().map_or(1, |(last, _)| last.end);
+    if end <= stop {
+        // Where a run could end instead, if anywhere.
+        let below = (end > 1).then(|| end - 1);
+        let next = named.iter().map(|(heights, _)| heights.start).find(|start| *start > end);
+        let missing = HeightRange::new(end, next.unwrap_or(stop + 1).min(stop + 1));
+        return Err(ProofsError::Missing { folder: folder.to_owned(), missing, below });
+    }
+    if end > stop + 1 {
+        let below = found.last().map(|(last, _)| last.start - 1).filter(|below| *below > 0);
+        return Err(ProofsError::StopWithin { stop, below, above: end - 1 });
+    }
+    Ok(found)
+}
+
+/// Opens a file, and holds what it says of itself against its name and the chain.
+fn look_at(
+    heights: HeightRange,
+    path: PathBuf,
+    network: Network,
+    chain: &HeaderChain,
+) -> Result<ProofFile, ProofsError> {
+    let read = |error: io::Error| ProofsError::Folder { folder: path.clone(), error };
+    let file = File::open(&path).map_err(read)?;
+    let bytes = file.metadata().map_err(read)?.len();
+    let damaged = |error| ProofsError::File { file: path.clone(), error };
+    let opened = RangeFile::open(file).map_err(damaged)?;
+    if opened.head().network != network.magic() {
+        return Err(ProofsError::OtherNetwork { file: path, network });
+    }
+    if opened.heights() != heights {
+        return Err(ProofsError::Name { file: path, heights: opened.heights() });
+    }
+    let hashes = opened.blocks().iter().map(|block| &block.hash);
+    let hashes = std::iter::once(&opened.head().before).chain(hashes);
+    if let Some((height, _)) =
+        (heights.start - 1..).zip(hashes).find(|(height, hash)| chain.hash(*height) != Some(*hash))
+    {
+        return Err(ProofsError::OtherChain { file: path, height });
+    }
+    let (before, after) = (opened.head().roots.clone(), opened.after().clone());
+    Ok(ProofFile { path, heights, before, after, bytes })
+}
+
+// [`ProofSource`]: where roots, proofs and coins come from. Nothing is expected of them.
+
+/// Where ranges come from: files, or those who have the forest.
+pub trait ProofSource: Send + Sync {
+    /// What is told of a range, for one thread.
+    ///
+    /// # Errors
+    /// Why nothing is, for people, and where.
+    fn range(&self, heights: HeightRange) -> Result<ProofRange<'_>, String>;
+}
+
+/// Reads entries of one range.
+pub trait ProofReader {
+    /// Puts the entry of a block in place of what `out` held: the proof of what it spends, then the compact leaves
+    /// (`docs/utreexo.md`).
+    ///
+    /// # Errors
+    /// Why there is none, for people, and where.
+    fn read(&mut self, block: &KnownBlock, out: &mut Vec<u8>) -> Result<(), String>;
+
+    /// Who or what told all this so far, for people: a file, a peer.
+    fn origin(&self) -> String;
+}
+
+/// What is told of a range.
+pub struct ProofRange<'a> {
+    /// Its blocks.
+    pub heights: HeightRange,
+    /// The roots before the first.
+    pub before: Roots,
+    /// The roots after the last.
+    pub after: Roots,
+    /// What is told of each.
+    pub reader: Box<dyn ProofReader + 'a>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(ranges: &[(Height, Height)]) -> Vec<(HeightRange, PathBuf)> {
+        let named = |&(start, end): &(Height, Height)| {
+            let heights = HeightRange::new(start, end);
+            (heights, PathBuf::from(range_file_name(heights)))
+        };
+        ranges.iter().map(named).collect()
+    }
+
+    fn of(ranges: &[(Height, Height)], stop: Height) -> Result<usize, String> {
+        let found = covering(Path::new("proofs"), &named(ranges), stop);
+        found.map(|found| found.len()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn files_follow_each_other_to_where_the_run_ends() {
+        let all = [(1, 5), (5, 6), (6, 20), (20, 40)];
+        assert_eq!([4, 5, 19, 39].map(|stop| of(&all, stop)), [Ok(1), Ok(2), Ok(3), Ok(4)]);
+        // What lies above the end is of no matter.
+        assert_eq!(of(&[(1, 5), (5, 9), (7, 8), (30, 31)], 4), Ok(1));
+    }
+
+    #[test]
+    fn what_lacks_or_is_too_much_is_told_by_name() {
+        let told = |ranges: &[(Height, Height)], stop, texts: &[&str]| {
+            let error = of(ranges, stop).unwrap_err();
+            assert!(texts.iter().all(|text| error.contains(text)), "{error}");
+        };
+        told(&[], 9, &["proofs has no file of proofs of blocks 1 to 9"]);
+        told(&[(2, 10)], 9, &["of block 1"]);
+        told(&[(1, 4), (6, 10)], 9, &["blocks 4 to 5", "--stopatheight 3"]);
+        told(&[(1, 4), (4, 8)], 9, &["blocks 8 to 9", "--stopatheight 7"]);
+        told(
+            &[(1, 4), (3, 10)],
+            9,
+            &["proofs-00000001-00000004.dat", "proofs-00000003-00000010.dat"],
+        );
+        told(&[(1, 4), (1, 10)], 9, &["proofs-00000001-00000004.dat"]);
+        told(&[(1, 4), (4, 12)], 9, &["--stopatheight 3 or 11"]);
+        told(&[(1, 12)], 9, &["--stopatheight 11"]);
+    }
+}

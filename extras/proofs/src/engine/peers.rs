@@ -1,0 +1,184 @@
+//! [`PeerProofs`]: proofs and roots from bridge nodes, asked for range by range.
+//!
+//! Where ranges begin is this run's choice, since a peer has the roots after any block. They are asked for when a range
+//! begins, at both of its ends, and are held against what blocks lead to and against those of the ranges beside it, as
+//! those of files are.
+
+use super::{BridgePeers, ProofRange, ProofReader, ProofSource};
+use crate::error::ProofsError;
+use crate::message::{PeerProof, PeerRoots, write_leaves};
+use crate::peers::{ProofAnswers, ProofPeers, Question};
+use apus_chain::{BlockHash, HeaderChain, Height, HeightRange, KnownBlock, Network};
+use apus_hash::sha256;
+use apus_p2p::transport::Dial;
+use apus_sync::{Event, Observer, SyncError, Warning};
+use apus_utreexo::{NodeHash, Proof, Roots};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// A peer that takes longer to shake hands is none.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Who asks.
+pub struct Asking<'a> {
+    /// The network.
+    pub network: Network,
+    /// Hears of peers that fail.
+    pub observer: &'a dyn Observer,
+    /// Stops the search.
+    pub interrupt: &'a AtomicBool,
+}
+
+/// See the module.
+pub struct PeerProofs<'a> {
+    chain: &'a HeaderChain,
+    peers: ProofPeers<'a>,
+}
+
+impl<'a> PeerProofs<'a> {
+    /// Connects to the peers, which are asked about the blocks of `chain`.
+    pub fn connect(
+        options: &BridgePeers,
+        asking: Asking<'a>,
+        chain: &'a HeaderChain,
+    ) -> Result<Self, SyncError> {
+        let nonce = u64::from_le_bytes(apus_sync::system::random_bytes()?);
+        let dial = Dial {
+            proxy: options.proxy,
+            transport: options.transport,
+            handshake_timeout: HANDSHAKE_TIMEOUT,
+            ..Dial::new(asking.network, nonce)
+        };
+        let (addresses, patience) = (options.addresses.clone(), options.patience);
+        let peers = ProofPeers::connect(addresses, dial, patience, asking.interrupt);
+        let peers = peers.map_err(|error| ProofsError::Peers(Box::new(error)))?;
+        for absent in peers.absent() {
+            let text = format!(
+                "{absent}. The run begins with the other peers, and asks it again where one of them fails"
+            );
+            asking.observer.event(Event::Warning(Warning::Extra(text)));
+        }
+        Ok(Self { chain, peers })
+    }
+
+    /// By what a later start knows that an earlier one went by peers. Which ones is of no matter: what they told of a
+    /// range was held against its blocks, and its roots are kept.
+    pub(super) fn id() -> [u8; 32] {
+        sha256(b"ranges of proofs from peers")
+    }
+
+    fn block(&self, height: Height) -> Result<KnownBlock, String> {
+        let hash = self.chain.hash(height).copied();
+        let hash: BlockHash = hash.ok_or_else(|| format!("the chain has no block {height}"))?;
+        Ok(KnownBlock { height, hash })
+    }
+}
+
+impl ProofSource for PeerProofs<'_> {
+    fn range(&self, heights: HeightRange) -> Result<ProofRange<'_>, String> {
+        let last = self.block(heights.end - 1)?;
+        // Before block 1 there is no forest, and nothing to ask.
+        let first = (heights.start > 1).then(|| self.block(heights.start - 1)).transpose()?;
+        let roots = first.into_iter().chain([last]).map(Question::Roots);
+        let blocks = heights.heights().filter_map(|height| self.block(height).ok());
+        let mut answers = self.peers.ask(roots.chain(blocks.map(Question::Proof)));
+        let mut roots = |block| {
+            let told = answers.roots(&block).map_err(|error| error.to_string())?;
+            roots_of(&told, &block).map_err(|what| format!("{}: {what}", answers.told_by()))
+        };
+        let before = first.map_or_else(|| Ok(Roots::default()), &mut roots)?;
+        let after = roots(last)?;
+        let reader = Box::new(PeerEntries { answers });
+        Ok(ProofRange { heights, before, after, reader })
+    }
+}
+
+/// Entries of one range.
+struct PeerEntries<'a> {
+    answers: ProofAnswers<'a>,
+}
+
+impl ProofReader for PeerEntries<'_> {
+    fn read(&mut self, block: &KnownBlock, out: &mut Vec<u8>) -> Result<(), String> {
+        let proof = self.answers.proof(block).map_err(|error| error.to_string())?;
+        write_entry(proof, out).map_err(|what| format!("{}: {what}", self.answers.told_by()))
+    }
+
+    fn origin(&self) -> String {
+        self.answers.told_by()
+    }
+}
+
+/// What a peer told of a block, in the form of an entry (`docs/utreexo.md`), in place of what `out` held.
+fn write_entry(told: PeerProof, out: &mut Vec<u8>) -> Result<(), String> {
+    let PeerProof { hashes, targets, leaves, .. } = told;
+    if targets.len() != leaves.len() {
+        // An entry has no number of leaves, so that the next field would be taken for one.
+        let (targets, leaves) = (targets.len(), leaves.len());
+        return Err(format!(
+            "it tells of {targets} targets and {leaves} leaves, of which there are as many"
+        ));
+    }
+    out.clear();
+    let hashes = hashes.into_iter().map(NodeHash).collect();
+    Proof { targets, hashes }.write(out);
+    write_leaves(&leaves, out);
+    Ok(())
+}
+
+/// The roots that a peer told of a block.
+fn roots_of(told: &PeerRoots, block: &KnownBlock) -> Result<Roots, String> {
+    let mut bytes = told.leaves.to_le_bytes().to_vec();
+    bytes.extend((told.roots.len() as u64).to_le_bytes());
+    bytes.extend_from_slice(told.roots.as_flattened());
+    let KnownBlock { height, hash } = block;
+    Roots::read(&bytes)
+        .map_err(|error| format!("its roots after block {height} ({hash}) are none: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{PeerLeaf, PeerLeafScript};
+
+    fn block() -> KnownBlock {
+        KnownBlock { height: 5, hash: BlockHash([7; 32]) }
+    }
+
+    #[test]
+    fn roots_are_taken_where_they_can_be_some() {
+        let told = PeerRoots {
+            block: block().hash,
+            leaves: 5,
+            roots: vec![[1; 32], [0; 32]],
+            target: 5,
+            proof: Vec::new(),
+        };
+        let roots = roots_of(&told, &block()).unwrap();
+        assert_eq!(
+            (roots.leaves(), roots.hashes()),
+            (5, &[NodeHash([1; 32]), NodeHash::EMPTY][..])
+        );
+        let text = roots_of(&PeerRoots { leaves: 4, ..told.clone() }, &block()).unwrap_err();
+        assert!(text.contains("after block 5") && text.contains("4 leaves has 1 roots"), "{text}");
+        let many = PeerRoots { leaves: u64::MAX, roots: vec![[1; 32]; 64], ..told };
+        let text = roots_of(&many, &block()).unwrap_err();
+        assert!(text.contains("more than a forest has"), "{text}");
+    }
+
+    #[test]
+    fn an_entry_is_what_files_have() {
+        let leaf =
+            PeerLeaf { header_code: 3, amount: 9, script: PeerLeafScript::Other(vec![0x51]) };
+        let (block, hashes) = (block().hash, vec![[9; 32]]);
+        let told = PeerProof { block, hashes, targets: vec![300], leaves: vec![leaf] };
+        let mut out = vec![1, 2, 3];
+        write_entry(told.clone(), &mut out).unwrap();
+        let mut expected = vec![1, 0xfd, 0x2c, 0x01, 1];
+        expected.extend([9; 32]);
+        expected.extend([3, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0x51]);
+        assert_eq!(out, expected);
+        let text = write_entry(PeerProof { targets: vec![], ..told }, &mut out).unwrap_err();
+        assert!(text.contains("0 targets and 1 leaves"), "{text}");
+    }
+}

@@ -1,0 +1,424 @@
+//! [`UtreexoMessage`]: proofs of coins, and roots, from a bridge node of Utreexo.
+//!
+//! BIP-183 is a draft, and what is spoken differs from its text: here all is as **utreexod 0.6.0** speaks it, and
+//! all that depends on that version is here. `docs/utreexo.md` has the layouts, where the two differ, and
+//! what 0.6.0 answers to which request.
+//!
+//! A [`PeerProof`] is numbers and bytes: nothing in it is checked against anything, and parts of it may have been left out
+//! as asked. Counts are held against what a block can hold before memory is taken.
+
+#[cfg(test)]
+mod tests;
+
+use apus_chain::{BlockHash, MAX_MONEY, ReadError, Reader, write_compact_size};
+use apus_p2p::message::{Message, Services};
+
+/// Proofs of new blocks (`NODE_UTREEXO`).
+pub const UTREEXO: Services = Services(1 << 12);
+/// Proofs of all blocks (`NODE_UTREEXO_ARCHIVE`).
+pub const UTREEXO_ARCHIVE: Services = Services(1 << 13);
+
+/// What a bridge node offers that keeps the proof of each block.
+pub const BRIDGE: Services = UTREEXO.with(UTREEXO_ARCHIVE);
+
+/// A node's hash. Zeros stand for a root whose leaves are all deleted.
+pub type NodeHash = [u8; 32];
+
+/// What is said about Utreexo. Transactions with proofs, and times to live, are not listened to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UtreexoMessage {
+    /// A request for a block's proof: `getuproof`.
+    GetProof(ProofRequest),
+    /// What was asked for: `uproof`. Of a block that the peer has no proof of there is no answer at all.
+    Proof(PeerProof),
+    /// A request for the roots after a block: `geturoot`.
+    GetRoots(BlockHash),
+    /// What was asked for: `uroot`.
+    Roots(PeerRoots),
+}
+
+impl UtreexoMessage {
+    /// Its name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::GetProof(_) => "getuproof",
+            Self::Proof(_) => "uproof",
+            Self::GetRoots(_) => "geturoot",
+            Self::Roots(_) => "uroot",
+        }
+    }
+
+    /// As peers send it.
+    #[must_use]
+    pub fn to_message(&self) -> Message {
+        let mut payload = Vec::new();
+        encode(self, &mut payload);
+        Message::Other { name: self.name().to_owned(), payload }
+    }
+
+    /// Reads the message of this name; `None` if it is none of those listened to.
+    ///
+    /// # Errors
+    /// When the payload is not what the name promises.
+    pub fn read(name: &str, payload: &[u8]) -> Result<Option<Self>, BadPayload> {
+        let read = decode(name, &mut Reader::new(payload));
+        read.map_err(|flaw| BadPayload { name: name.to_owned(), flaw })
+    }
+}
+
+/// A payload that is none of its message.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("payload of `{name}`: {flaw}")]
+pub struct BadPayload {
+    /// The message's name.
+    pub name: String,
+    /// What is wrong.
+    pub flaw: PayloadFlaw,
+}
+
+/// What is wrong with a payload.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PayloadFlaw {
+    /// It ends within a field, or a count in it is above its limit.
+    #[error(transparent)]
+    Malformed(#[from] ReadError),
+    /// A leaf's script is of a kind that there is not.
+    #[error("leaf {index} has a script of kind {kind}; 4 is the greatest known")]
+    ScriptKind {
+        /// Place of the leaf in the message, from 0.
+        index: usize,
+        /// The kind.
+        kind: u8,
+    },
+    /// Not as many roots as the number of leaves has one bits.
+    #[error("{found} roots for {leaves} leaves, which have {needed}")]
+    RootCount {
+        /// Leaves that there have ever been.
+        leaves: u64,
+        /// Roots found.
+        found: u64,
+        /// Roots that so many leaves have.
+        needed: u32,
+    },
+}
+
+/// Which parts of a block's proof are asked for.
+///
+/// Two of the fields do not do what they say when utreexod 0.6.0 answers: `all_hashes` gives none, and
+/// `all_leaves` gives all hashes too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProofRequest {
+    /// The block.
+    pub block: BlockHash,
+    /// Whether to tell the targets: all or none.
+    pub targets: bool,
+    /// Whether to give all hashes.
+    pub all_hashes: bool,
+    /// Whether to give all leaves.
+    pub all_leaves: bool,
+    /// Which hashes to give besides.
+    pub hashes: WantedPlaces,
+    /// Which leaves to give besides.
+    pub leaves: WantedPlaces,
+}
+
+impl ProofRequest {
+    /// A request for all that there is.
+    #[must_use]
+    pub fn whole(block: BlockHash) -> Self {
+        let (hashes, leaves) = (WantedPlaces::default(), WantedPlaces::default());
+        Self { block, targets: true, all_hashes: true, all_leaves: true, hashes, leaves }
+    }
+
+    /// A request for the targets alone. They say how many leaves there are.
+    #[must_use]
+    pub fn targets(block: BlockHash) -> Self {
+        Self {
+            targets: true,
+            ..Self::parts(block, WantedPlaces::default(), WantedPlaces::default())
+        }
+    }
+
+    /// A request for some hashes and some leaves, by their places in the whole proof, and not for targets.
+    #[must_use]
+    pub const fn parts(block: BlockHash, hashes: WantedPlaces, leaves: WantedPlaces) -> Self {
+        Self { block, targets: false, all_hashes: false, all_leaves: false, hashes, leaves }
+    }
+}
+
+/// Places in a list: bit `n % 8` of byte `n / 8` stands for place `n`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct WantedPlaces(Vec<u8>);
+
+impl WantedPlaces {
+    /// Whether the thing at a place is wanted.
+    #[must_use]
+    pub fn has(&self, place: usize) -> bool {
+        self.0.get(place / 8).is_some_and(|byte| byte >> (place % 8) & 1 == 1)
+    }
+
+    /// The bits as bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl FromIterator<usize> for WantedPlaces {
+    fn from_iter<I: IntoIterator<Item = usize>>(places: I) -> Self {
+        let mut bytes = Vec::new();
+        for place in places {
+            if bytes.len() <= place / 8 {
+                bytes.resize(place / 8 + 1, 0);
+            }
+            bytes[place / 8] |= 1 << (place % 8);
+        }
+        Self(bytes)
+    }
+}
+
+/// A block's proof, or the parts of it that were asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerProof {
+    /// The block.
+    pub block: BlockHash,
+    /// Hashes that the roots are computed with, by ascending position.
+    pub hashes: Vec<NodeHash>,
+    /// Positions of the coins that the block spends, in the order of its inputs without those that it made itself. They
+    /// count as in a forest of 63 rows, whatever the number of leaves.
+    pub targets: Vec<u64>,
+    /// Those coins, in the same order.
+    pub leaves: Vec<PeerLeaf>,
+}
+
+/// What a spender needs to know of a coin; the rest stands in the block that spends it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerLeaf {
+    /// Twice the height of the block that made it, and one more if a coinbase did.
+    pub header_code: u32,
+    /// Its satoshi, at most all there can be.
+    pub amount: u64,
+    /// Its script.
+    pub script: PeerLeafScript,
+}
+
+/// A coin's script, or how it is made from the input that spends it. That it can be made is the sender's claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PeerLeafScript {
+    /// The script itself.
+    Other(Vec<u8>),
+    /// P2PKH of the last push of the input's script.
+    PubkeyHash,
+    /// P2WPKH of the last item of the witness.
+    WitnessPubkeyHash,
+    /// P2SH of the last push of the input's script.
+    ScriptHash,
+    /// P2WSH of the last item of the witness.
+    WitnessScriptHash,
+}
+
+/// The forest after a block, and where the peer's forest of such states has this one. The latter is of use only to
+/// who has that forest's roots from elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerRoots {
+    /// The block.
+    pub block: BlockHash,
+    /// Leaves that there have ever been.
+    pub leaves: u64,
+    /// Roots, that of the highest tree first: one for each one bit of `leaves`.
+    pub roots: Vec<NodeHash>,
+    /// Position of this state among the states.
+    pub target: u64,
+    /// Proof of it.
+    pub proof: Vec<NodeHash>,
+}
+
+/// Most leaves that a block deletes: inputs of 41 bytes in the million bytes that are no witnesses (utreexod
+/// `wire/utreexoblocksummary.go`, `MaxPossibleInputsPerBlock`).
+pub const LEAVES_MAX: usize = 24_386;
+/// Most hashes of a proof: that many leaves apart from each other in a forest of 51 rows (utreexod
+/// `wire/msgutreexoproof.go`, `MaxProofHashes`).
+pub const HASHES_MAX: usize = 36 * LEAVES_MAX + ((1 << 15) - LEAVES_MAX);
+/// Greatest script of a coin (utreexod `wire/leaf.go`, `MaxScriptSize`): a longer one can't be spent.
+pub const LEAF_SCRIPT_BYTES_MAX: usize = 10_000;
+/// Most hashes that prove a state of the forest (utreexod `wire/msgutreexoroot.go`, `maxProofSize`).
+pub const ROOT_PROOF_MAX: usize = 255;
+
+/// Bits of the byte that says what is asked for (utreexod `wire/msggetutreexoproof.go`).
+const TARGETS: u8 = 1;
+const ALL_HASHES: u8 = 1 << 1;
+const ALL_LEAVES: u8 = 1 << 2;
+
+const HASH_BYTES: usize = 32;
+/// Least bytes of a leaf: header code, amount, kind of script.
+const LEAF_BYTES_LEAST: usize = 13;
+/// Most bytes of a leaf: these, and a script with its length.
+pub const LEAF_BYTES_MAX: usize = LEAF_BYTES_LEAST + 3 + LEAF_SCRIPT_BYTES_MAX;
+
+/// Reads the payload of the message of this name; `None` if it is none of those listened to.
+fn decode(name: &str, reader: &mut Reader<'_>) -> Result<Option<UtreexoMessage>, PayloadFlaw> {
+    Ok(Some(match name {
+        "getuproof" => UtreexoMessage::GetProof(read_request(reader)?),
+        "uproof" => UtreexoMessage::Proof(read_proof(reader)?),
+        "geturoot" => UtreexoMessage::GetRoots(BlockHash(read_hash(reader)?)),
+        "uroot" => UtreexoMessage::Roots(read_roots(reader)?),
+        _ => return Ok(None),
+    }))
+}
+
+/// The payload of a message of Utreexo's, at the end of `out`.
+fn encode(message: &UtreexoMessage, out: &mut Vec<u8>) {
+    match message {
+        UtreexoMessage::GetProof(request) => write_request(request, out),
+        UtreexoMessage::Proof(proof) => write_proof(proof, out),
+        UtreexoMessage::GetRoots(block) => out.extend(block.0),
+        UtreexoMessage::Roots(roots) => write_roots(roots, out),
+    }
+}
+
+/// Leaves, one after the other and without their number, at the end of `out`.
+pub fn write_leaves(leaves: &[PeerLeaf], out: &mut Vec<u8>) {
+    leaves.iter().for_each(|leaf| write_leaf(leaf, out));
+}
+
+fn read_hash(reader: &mut Reader<'_>) -> Result<NodeHash, ReadError> {
+    reader.array().copied()
+}
+
+fn read_hashes(reader: &mut Reader<'_>, most: usize) -> Result<Vec<NodeHash>, ReadError> {
+    let count = reader.compact_max(most as u64)? as usize;
+    // The count is at most what there can be, so the product is far below its type's limit.
+    let bytes = reader.take(count * HASH_BYTES)?;
+    Ok(bytes.as_chunks().0.to_vec())
+}
+
+fn write_hashes(hashes: &[NodeHash], out: &mut Vec<u8>) {
+    write_compact_size(out, hashes.len() as u64);
+    out.extend_from_slice(hashes.as_flattened());
+}
+
+/// Bits of the first byte without a meaning are passed over, as utreexod does.
+fn read_request(reader: &mut Reader<'_>) -> Result<ProofRequest, ReadError> {
+    let block = BlockHash(read_hash(reader)?);
+    let asked = reader.u8()?;
+    let has = |bit: u8| asked & bit != 0;
+    let hashes = read_wanted(reader, HASHES_MAX)?;
+    let leaves = read_wanted(reader, LEAVES_MAX)?;
+    let (targets, all_hashes, all_leaves) = (has(TARGETS), has(ALL_HASHES), has(ALL_LEAVES));
+    Ok(ProofRequest { block, targets, all_hashes, all_leaves, hashes, leaves })
+}
+
+fn read_wanted(reader: &mut Reader<'_>, places: usize) -> Result<WantedPlaces, ReadError> {
+    let len = reader.compact_max(places.div_ceil(8) as u64)? as usize;
+    Ok(WantedPlaces(reader.take(len)?.to_vec()))
+}
+
+fn write_request(request: &ProofRequest, out: &mut Vec<u8>) {
+    out.extend(request.block.0);
+    let bit = |set: bool, bit: u8| if set { bit } else { 0 };
+    let all = bit(request.all_hashes, ALL_HASHES) | bit(request.all_leaves, ALL_LEAVES);
+    out.push(bit(request.targets, TARGETS) | all);
+    for wanted in [&request.hashes, &request.leaves] {
+        write_compact_size(out, wanted.0.len() as u64);
+        out.extend_from_slice(&wanted.0);
+    }
+}
+
+fn read_proof(reader: &mut Reader<'_>) -> Result<PeerProof, PayloadFlaw> {
+    let block = BlockHash(read_hash(reader)?);
+    let hashes = read_hashes(reader, HASHES_MAX)?;
+    let targets = read_targets(reader)?;
+    let count = reader.compact_max(LEAVES_MAX as u64)? as usize;
+    let mut leaves = Vec::with_capacity(count.min(reader.remaining() / LEAF_BYTES_LEAST));
+    for index in 0..count {
+        leaves.push(read_leaf(reader, index)?);
+    }
+    Ok(PeerProof { block, hashes, targets, leaves })
+}
+
+fn write_proof(proof: &PeerProof, out: &mut Vec<u8>) {
+    out.extend(proof.block.0);
+    write_hashes(&proof.hashes, out);
+    write_compact_size(out, proof.targets.len() as u64);
+    for &target in &proof.targets {
+        write_compact_size(out, target);
+    }
+    write_compact_size(out, proof.leaves.len() as u64);
+    write_leaves(&proof.leaves, out);
+}
+
+fn read_targets(reader: &mut Reader<'_>) -> Result<Vec<u64>, ReadError> {
+    let count = reader.compact_max(LEAVES_MAX as u64)? as usize;
+    let mut targets = Vec::with_capacity(count.min(reader.remaining()));
+    for _ in 0..count {
+        targets.push(reader.compact_u64()?);
+    }
+    Ok(targets)
+}
+
+fn read_leaf(reader: &mut Reader<'_>, index: usize) -> Result<PeerLeaf, PayloadFlaw> {
+    let header_code = reader.u32()?;
+    let amount = read_amount(reader)?;
+    let script = match reader.u8()? {
+        0 => PeerLeafScript::Other(read_script(reader)?),
+        1 => PeerLeafScript::PubkeyHash,
+        2 => PeerLeafScript::WitnessPubkeyHash,
+        3 => PeerLeafScript::ScriptHash,
+        4 => PeerLeafScript::WitnessScriptHash,
+        kind => return Err(PayloadFlaw::ScriptKind { index, kind }),
+    };
+    Ok(PeerLeaf { header_code, amount, script })
+}
+
+/// The amount of a coin that there is; utreexod reads any.
+fn read_amount(reader: &mut Reader<'_>) -> Result<u64, ReadError> {
+    let offset = reader.position();
+    let value = reader.u64()?;
+    if value > MAX_MONEY {
+        return Err(ReadError::TooLarge { offset, value, limit: MAX_MONEY });
+    }
+    Ok(value)
+}
+
+fn read_script(reader: &mut Reader<'_>) -> Result<Vec<u8>, ReadError> {
+    let len = reader.compact_max(LEAF_SCRIPT_BYTES_MAX as u64)? as usize;
+    Ok(reader.take(len)?.to_vec())
+}
+
+fn write_leaf(leaf: &PeerLeaf, out: &mut Vec<u8>) {
+    out.extend(leaf.header_code.to_le_bytes());
+    out.extend(leaf.amount.to_le_bytes());
+    match &leaf.script {
+        PeerLeafScript::Other(script) => {
+            out.push(0);
+            write_compact_size(out, script.len() as u64);
+            out.extend_from_slice(script);
+        }
+        PeerLeafScript::PubkeyHash => out.push(1),
+        PeerLeafScript::WitnessPubkeyHash => out.push(2),
+        PeerLeafScript::ScriptHash => out.push(3),
+        PeerLeafScript::WitnessScriptHash => out.push(4),
+    }
+}
+
+fn read_roots(reader: &mut Reader<'_>) -> Result<PeerRoots, PayloadFlaw> {
+    let leaves = reader.compact_u64()?;
+    let target = reader.compact_u64()?;
+    let block = BlockHash(read_hash(reader)?);
+    let (found, needed) = (reader.compact_u64()?, leaves.count_ones());
+    if found != u64::from(needed) {
+        return Err(PayloadFlaw::RootCount { leaves, found, needed });
+    }
+    let roots = (0..needed).map(|_| read_hash(reader)).collect::<Result<_, _>>()?;
+    let proof = read_hashes(reader, ROOT_PROOF_MAX)?;
+    Ok(PeerRoots { block, leaves, roots, target, proof })
+}
+
+fn write_roots(roots: &PeerRoots, out: &mut Vec<u8>) {
+    write_compact_size(out, roots.leaves);
+    write_compact_size(out, roots.target);
+    out.extend(roots.block.0);
+    write_hashes(&roots.roots, out);
+    write_hashes(&roots.proof, out);
+}

@@ -1,0 +1,294 @@
+//! What decides, driven by a model of a peer: which answers count, which are missed, and how parts make a proof.
+//! Sockets and the real program are in the tests of `apus`.
+
+use super::window::{OpenQuestion, ProofParts, QuestionWindow, Wrong};
+use crate::message::{
+    PeerLeaf, PeerLeafScript, PeerProof, PeerRoots, ProofRequest, UtreexoMessage,
+};
+use apus_chain::{BlockHash, KnownBlock};
+use proptest::prelude::*;
+use std::collections::VecDeque;
+
+fn block(height: u32) -> KnownBlock {
+    let mut hash = [0; 32];
+    hash[..4].copy_from_slice(&height.to_le_bytes());
+    KnownBlock { height, hash: BlockHash(hash) }
+}
+
+fn proof_of(height: u32) -> OpenQuestion {
+    let block = block(height);
+    OpenQuestion { block, message: UtreexoMessage::GetProof(ProofRequest::whole(block.hash)) }
+}
+
+fn roots_of(height: u32) -> OpenQuestion {
+    let block = block(height);
+    OpenQuestion { block, message: UtreexoMessage::GetRoots(block.hash) }
+}
+
+/// The answer of a peer that has little to say.
+fn answer(request: &OpenQuestion) -> UtreexoMessage {
+    let block = request.block.hash;
+    match request.message {
+        UtreexoMessage::GetRoots(_) => {
+            let (leaves, target) = (0, u64::from(request.block.height));
+            UtreexoMessage::Roots(PeerRoots { block, leaves, roots: vec![], target, proof: vec![] })
+        }
+        _ => UtreexoMessage::Proof(PeerProof {
+            block,
+            hashes: vec![],
+            targets: vec![],
+            leaves: vec![],
+        }),
+    }
+}
+
+fn window(
+    requests: impl Iterator<Item = OpenQuestion> + Send + 'static,
+) -> QuestionWindow<'static> {
+    QuestionWindow::new(Box::new(requests))
+}
+
+/// All that there is room to send.
+fn sent(window: &mut QuestionWindow<'_>) -> Vec<OpenQuestion> {
+    std::iter::from_fn(|| window.next_to_send().cloned()).collect()
+}
+
+#[test]
+fn as_many_are_under_way_as_their_bytes_allow() {
+    let mut window = window((0..).map(proof_of));
+    let first = sent(&mut window);
+    assert_eq!(first, (0..8).map(proof_of).collect::<Vec<_>>(), "of half a MiB each");
+    // Those that come are small, so that more have room, up to a number.
+    for height in 0..60 {
+        assert_eq!(window.answered(&answer(&proof_of(height)), 1000), Ok(true));
+        sent(&mut window);
+    }
+    let open = |window: &mut QuestionWindow<'_>| {
+        sent(window);
+        window.lost();
+        let mut open = 0;
+        while window.next_to_send().is_some() {
+            open += 1;
+        }
+        open
+    };
+    assert_eq!(open(&mut window), 32);
+    // Those that come are large, so that one at a time has.
+    for height in 60..140 {
+        assert_eq!(window.answered(&answer(&proof_of(height)), 4_000_000), Ok(true));
+        sent(&mut window);
+    }
+    for height in 140..141 {
+        assert_eq!(window.answered(&answer(&proof_of(height)), 4_000_000), Ok(true));
+    }
+    assert_eq!(open(&mut window), 1);
+}
+
+#[test]
+fn a_later_answer_says_that_there_is_none() {
+    let mut window = window([roots_of(4), roots_of(9), proof_of(5), proof_of(6)].into_iter());
+    sent(&mut window);
+    let missed = |request| Err(Wrong::Unanswered(request));
+    assert_eq!(window.answered(&answer(&roots_of(9)), 9), missed(roots_of(4)));
+    assert_eq!(window.answered(&answer(&roots_of(4)), 9), Ok(true));
+    assert_eq!(window.answered(&answer(&proof_of(6)), 9), missed(roots_of(9)));
+    // The proof of a block is no answer to a question for its roots, nor the other way.
+    let other = |request, height| Err(Wrong::NotAsked(request, block(height).hash));
+    assert_eq!(window.answered(&answer(&proof_of(9)), 9), other(roots_of(9), 9));
+    assert_eq!(window.answered(&answer(&roots_of(4)), 9), other(roots_of(9), 4), "twice");
+    // Questions of the peer's are no answers.
+    assert_eq!(window.answered(&proof_of(9).message, 9), Ok(false));
+    assert_eq!(window.answered(&roots_of(9).message, 9), Ok(false));
+    for request in [roots_of(9), proof_of(5), proof_of(6)] {
+        assert!(!window.is_quiet());
+        assert_eq!(window.answered(&answer(&request), 9), Ok(true));
+    }
+    assert!(window.is_quiet());
+    assert_eq!(window.answered(&answer(&proof_of(6)), 9), Ok(false), "nothing is asked");
+}
+
+#[test]
+fn a_pong_says_that_there_is_none() {
+    let mut window = window((1..=3).map(proof_of));
+    assert!(!window.is_ping_due(), "nothing is asked");
+    sent(&mut window);
+    assert!(window.is_ping_due());
+    window.pinged(7);
+    assert!(!window.is_ping_due(), "one at a time");
+    assert_eq!(window.pong(6), Ok(()), "of another one");
+    for height in [1, 2, 3] {
+        assert_eq!(window.answered(&answer(&proof_of(height)), 9), Ok(true));
+    }
+    assert_eq!(window.pong(7), Ok(()), "all are answered");
+    let mut window = self::window((1..=3).map(proof_of));
+    sent(&mut window);
+    window.pinged(8);
+    assert_eq!(window.answered(&answer(&proof_of(1)), 9), Ok(true));
+    assert_eq!(window.pong(8), Err(Wrong::Unanswered(proof_of(2))));
+    // On another connection the old ping says nothing.
+    window.lost();
+    sent(&mut window);
+    assert_eq!(window.pong(8), Ok(()));
+    assert!(window.is_ping_due());
+}
+
+/// A pong is about what was asked before its ping alone.
+#[test]
+fn what_was_asked_behind_a_ping_may_still_come() {
+    let mut window = window((1..).map(proof_of));
+    let first = sent(&mut window).len() as u32;
+    window.pinged(1);
+    for height in 1..=first {
+        assert_eq!(window.answered(&answer(&proof_of(height)), 9), Ok(true));
+    }
+    assert!(!sent(&mut window).is_empty());
+    assert_eq!(window.pong(1), Ok(()));
+    assert_eq!(window.answered(&answer(&proof_of(first + 1)), 9), Ok(true));
+}
+
+#[test]
+fn parts_go_before_all_others_one_at_a_time() {
+    let mut window = window((1..).map(proof_of));
+    sent(&mut window);
+    window.lost();
+    assert_eq!(window.first(), Some(&proof_of(1)));
+    window.skip_first();
+    for _ in 0..3 {
+        let targets = UtreexoMessage::GetProof(ProofRequest::targets(block(1).hash));
+        let part = OpenQuestion { block: block(1), message: targets };
+        window.insert_first(part.clone());
+        assert_eq!(sent(&mut window), std::slice::from_ref(&part));
+        assert_eq!(window.answered(&answer(&part), 9), Ok(true));
+    }
+    window.widen();
+    assert_eq!(sent(&mut window)[..2], [proof_of(2), proof_of(3)]);
+}
+
+proptest! {
+    /// A peer that answers in order, that may leave one out, over lines that break: answers come in the order of the
+    /// questions, each once, and the one that is left out is told, and no other.
+    #[test]
+    fn every_answer_comes_once_and_in_order(
+        steps in prop::collection::vec(0u8..20, 1..400),
+        left_out in prop::option::of(0u32..60),
+    ) {
+        let kind = |height: u32| if height.is_multiple_of(3) { roots_of(height) } else { proof_of(height) };
+        let mut window = window((0..40).map(kind));
+        // What is on its way to us: answers and pongs.
+        let (mut line, mut taken, mut nonce) = (VecDeque::new(), 0, 0u64);
+        for step in steps.into_iter().chain(std::iter::repeat_n(1, 200)) {
+            match step {
+                0 => {
+                    window.lost();
+                    line.clear();
+                }
+                _ => {
+                    for request in sent(&mut window) {
+                        let is_out = left_out == Some(request.block.height);
+                        line.extend((!is_out).then(|| Ok(answer(&request))));
+                    }
+                    if window.is_ping_due() {
+                        nonce += 1;
+                        window.pinged(nonce);
+                        line.push_back(Err(nonce));
+                    }
+                    let came = match line.pop_front() {
+                        None => continue,
+                        Some(Ok(message)) => window.answered(&message, 700_000),
+                        Some(Err(nonce)) => window.pong(nonce).map(|()| false),
+                    };
+                    match came {
+                        Ok(true) => taken += 1,
+                        Ok(false) => {}
+                        Err(wrong) => {
+                            prop_assert_eq!(Some(taken), left_out);
+                            prop_assert_eq!(wrong, Wrong::Unanswered(kind(taken)));
+                            return Ok(());
+                        }
+                    }
+                    if taken < 40 {
+                        prop_assert_eq!(window.first(), Some(&kind(taken)));
+                    }
+                }
+            }
+        }
+        prop_assert_eq!(taken, 40);
+        prop_assert!(left_out.is_none_or(|height| height >= 40));
+    }
+
+    /// Whatever a proof has, its parts make it again, and each fits a message.
+    #[test]
+    fn parts_make_the_whole(
+        leaves in prop_oneof![Just(0usize), 1usize..3, 390usize..2000],
+        hashes in prop_oneof![Just(0usize), 1usize..3, 124_990usize..125_010, 249_980usize..250_010],
+    ) {
+        let whole = whole(leaves, hashes);
+        let mut parts = ProofParts::new(whole.block);
+        let mut requests = 0;
+        while let Some(request) = parts.request() {
+            let part = part(&whole, &request);
+            let message = UtreexoMessage::Proof(part.clone()).to_message();
+            let (_, bytes) = apus_p2p::message::encode(&message, false);
+            prop_assert!(bytes.len() <= apus_p2p::message::PAYLOAD_BYTES_MAX);
+            prop_assert_eq!(parts.take(part), Ok(()));
+            requests += 1;
+            prop_assert!(requests < 20);
+        }
+        prop_assert_eq!(parts.into_proof(), whole);
+    }
+}
+
+fn whole(leaves: usize, hashes: usize) -> PeerProof {
+    let script = PeerLeafScript::Other(vec![0x6a; 10_000]);
+    let leaf =
+        |place: usize| PeerLeaf { header_code: place as u32, amount: 1, script: script.clone() };
+    PeerProof {
+        block: block(1).hash,
+        hashes: (0..hashes).map(|place| [place as u8; 32]).collect(),
+        targets: (0..leaves as u64).collect(),
+        leaves: (0..leaves).map(leaf).collect(),
+    }
+}
+
+/// What a peer answers to a request for parts, as utreexod 0.6.0 does.
+fn part(whole: &PeerProof, request: &ProofRequest) -> PeerProof {
+    assert!(!request.all_hashes && !request.all_leaves, "those do something else");
+    let targets = if request.targets { whole.targets.clone() } else { vec![] };
+    let hashes = (0..whole.hashes.len()).filter(|place| request.hashes.has(*place));
+    let leaves = (0..whole.leaves.len()).filter(|place| request.leaves.has(*place));
+    PeerProof {
+        block: whole.block,
+        hashes: hashes.map(|place| whole.hashes[place]).collect(),
+        targets,
+        leaves: leaves.map(|place| whole.leaves[place].clone()).collect(),
+    }
+}
+
+#[test]
+fn parts_that_were_not_asked_for_are_told() {
+    let whole = whole(500, 3);
+    let told = |parts: &mut ProofParts, part: PeerProof, said: &str| {
+        let text = parts.take(part).unwrap_err();
+        assert!(text.contains(said), "{text}");
+    };
+    let mut parts = ProofParts::new(whole.block);
+    told(
+        &mut parts,
+        whole.clone(),
+        "500 targets, 3 hashes and 500 leaves came, and what was asked for is targets alone",
+    );
+    let next = |parts: &mut ProofParts| {
+        let request = parts.request().unwrap();
+        assert_eq!(parts.take(part(&whole, &request)), Ok(()));
+    };
+    next(&mut parts);
+    told(&mut parts, whole.clone(), "asked for is at most 124998 hashes");
+    next(&mut parts);
+    let mut leaves = part(&whole, &parts.request().unwrap());
+    leaves.leaves.pop();
+    told(&mut parts, leaves, "0 hashes and 398 leaves came, and what was asked for is 399 leaves");
+    next(&mut parts);
+    next(&mut parts);
+    assert!(parts.request().is_none());
+    told(&mut parts, whole.clone(), "asked for is nothing");
+}

@@ -1,0 +1,30 @@
+//! Runs by proofs, files of proofs, and what is kept of both under all that can happen to a run.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+#[path = "../../../../crates/sync/tests/pipeline/harness.rs"]
+#[allow(dead_code, reason = "the tests of the pipeline use all of it")]
+mod world;
+
+#[path = "../../../../crates/sync/tests/engines/harness.rs"]
+#[allow(dead_code, reason = "the tests of engines use all of it")]
+mod harness;
+
+#[path = "../../../../crates/sync/tests/engines/bad_blocks.rs"]
+#[allow(dead_code, reason = "the tests of engines use all of it")]
+mod bad_blocks;
+
+#[path = "../laws/utreexo/bridge.rs"]
+#[allow(dead_code, reason = "the tests of the engine use all of it")]
+mod bridge;
+
+#[path = "../../../../crates/sync/tests/engines/crash_and_fault.rs"]
+mod crash_and_fault;
+
+mod caches;
+mod leaf_change;
+mod overwritten;
+mod proofs;
+mod roots;
+mod sets;
+mod utreexo;
+mod ways;

@@ -1,0 +1,18 @@
+//! Runs that lead to roots of the forest: by proofs, and beside a set.
+
+use crate::harness::{Job, World};
+use crate::roots::{truth, with_roots};
+use crate::utreexo::by_proofs;
+use crate::world::Truth;
+use apus_sync::Engine;
+
+/// Runs over a chain, each with its name and what must come of it.
+pub(crate) fn ways(world: &World) -> Vec<(&'static str, Job, Truth)> {
+    let by_hints = Job { hints: Some(world.hints(world.truth.stop)), ..world.job() };
+    let all = [
+        ("by proofs", by_proofs(world, &[1, 50, 90, 101, 102, 110])),
+        ("by hints", with_roots(by_hints)),
+        ("by a join", with_roots(Job { engine: Engine::MergeSync, ..world.job() })),
+    ];
+    all.into_iter().map(|(name, job)| (name, job, truth(world))).collect()
+}

@@ -1,0 +1,5 @@
+//! Chains, as the laws of the engines in `apus-sync` have them.
+
+#[path = "../../../../crates/sync/tests/laws/swiftsync/harness.rs"]
+#[allow(dead_code, reason = "the laws of swiftsync use all of it")]
+pub(crate) mod harness;
