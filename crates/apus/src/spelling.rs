@@ -20,7 +20,9 @@ pub(crate) fn advice(error: &clap::Error, words: impl Iterator<Item = OsString>)
     if let Some(ContextValue::String(command)) = error.get(ContextKind::InvalidSubcommand) {
         return of_command(command);
     }
-    if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) {
+    if error.kind() == ErrorKind::InvalidValue
+        && let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue)
+    {
         return of_value(value);
     }
     if ![ErrorKind::UnknownArgument, ErrorKind::TooManyValues].contains(&error.kind()) {

@@ -395,7 +395,7 @@ fn a_program_says_in_which_feature_is_what_it_lacks() {
         ("sync --coins redis://a", "remote-coins", cfg!(feature = "remote-coins")),
         ("sync --web 127.0.0.1:0", "web", cfg!(feature = "web")),
         ("sync --conf page.conf", "web", cfg!(feature = "web")),
-        ("utreexo info proofs", "utreexo", cfg!(feature = "utreexo")),
+        ("utreexo info", "utreexo", cfg!(feature = "utreexo")),
         ("sync --proofs proofs", "utreexo", cfg!(feature = "utreexo")),
         ("sync --engine utreexo", "utreexo", cfg!(feature = "utreexo")),
     ] {
