@@ -8,9 +8,9 @@ use crate::args::{
     AggregateArg, BlocksArg, ConnectArgs, EngineArg, HintsArg, PeerArgs, RunArgs, SinkArg,
     SourceArgs, SyncArgs,
 };
+use crate::args::{expect_engine_takes, expect_undo_data, leave_witnesses};
 #[cfg(feature = "utreexo")]
 use crate::by_proofs;
-use crate::args::{expect_engine_takes, expect_undo_data, leave_witnesses};
 use crate::coins::Beyond;
 use crate::course::{Expected, RunWay, Writes, expected};
 use crate::failure::Failure;

@@ -17,7 +17,7 @@ use crate::commands::{Latency, show};
 use crate::error::{BenchError, go_on};
 use crate::machine::BenchMachine;
 use crate::prevouts::coins::{coin, outpoint};
-use crate::prevouts::{no_threads, wrong_coin};
+use crate::prevouts::measure::{no_threads, wrong_coin};
 use crate::table::{MeasuredSpread, TextTable, grouped};
 use crate::terminal::{self, watch_signals};
 use apus_chain::{BlockHash, KnownBlock, OutPoint};

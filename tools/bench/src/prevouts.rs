@@ -20,13 +20,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub(crate) mod coins;
-mod measure;
+pub(crate) mod measure;
 #[cfg(feature = "remote-coins")]
 mod servers;
 
 use coins::{MadeUpCoins, StoredCoins};
 use measure::measure;
-pub(crate) use measure::{no_threads, wrong_coin};
 
 /// Version of the JSON form. New fields do not change it; another meaning of one does.
 pub const VERSION: u32 = 1;
