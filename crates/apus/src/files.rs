@@ -292,6 +292,9 @@ fn place(path: &Path) -> PathBuf {
 
 /// Files can be made in the folders of these outputs, or where these will be made, and all can be done with them that is
 /// done at the end. Gives the folders whose names cannot be made durable.
+///
+/// Rights, quotas, read-only mounts, network disks and layers of a container all decide what can be done there. So it is
+/// done, with a file that goes again at once, before hours of work are spent.
 pub(crate) fn expect_places(
     outputs: &[&Path],
     folders: &[FolderOutput],

@@ -275,7 +275,6 @@ impl WorkFolder {
     }
 }
 
-/// Why the folder's lock cannot be had, and what to do: some disks in a network have no locks.
 /// What was removed, or was not there.
 fn gone(path: &Path, removed: io::Result<()>) -> Result<(), Failure> {
     match removed {
@@ -284,6 +283,7 @@ fn gone(path: &Path, removed: io::Result<()>) -> Result<(), Failure> {
     }
 }
 
+/// Why the folder's lock cannot be had, and what to do: some disks in a network have no locks.
 fn not_locked(path: &Path, error: &io::Error) -> Failure {
     use ErrorKind::{PermissionDenied, ReadOnlyFilesystem, StorageFull};
     match error.kind() {

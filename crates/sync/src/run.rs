@@ -90,7 +90,8 @@ fn compute<'a>(
             };
         }
     };
-    let writes = !(request.outputs.is_empty() && request.folders.is_empty());
+    let writes =
+        !(request.outputs.is_empty() && request.folders.is_empty()) || request.wants_commitment();
     if task.aggregate == AggregateKind::None && writes {
         return Err(SyncError::Usage(UsageError::Unproven));
     }

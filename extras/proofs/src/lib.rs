@@ -8,6 +8,8 @@
 //! - [`survey_proofs`]: what files of proofs hold, and whether they fit together.
 //! - [`replay_caches`]: what a verifier saves that remembers some leaves.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 pub mod bridge;
 mod bridge_error;
 mod caches;

@@ -8,7 +8,8 @@
 #![no_main]
 
 use apus_fuzz::Input;
-use apus_p2p::message::{CommandName, decode, encode};
+use apus_p2p::message::{CommandName, Message, decode, encode};
+use apus_proofs::message::UtreexoMessage;
 use libfuzzer_sys::fuzz_target;
 
 const COMMANDS: [&str; 24] = [
@@ -45,4 +46,13 @@ fuzz_target!(|data: &[u8]| {
     let (command, payload) = encode(&message, true);
     let again = decode(command, payload.into_owned()).expect("what was written is read");
     assert_eq!(again, message);
+    // What p2p does not know, the messages of proofs among them.
+    if let Message::Other { name, payload } = &message
+        && let Ok(Some(proofs)) = UtreexoMessage::read(name, payload)
+    {
+        let Message::Other { name, payload } = proofs.to_message() else {
+            panic!("it is of no other kind")
+        };
+        assert_eq!(UtreexoMessage::read(&name, &payload).ok().flatten(), Some(proofs));
+    }
 });

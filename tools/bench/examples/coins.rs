@@ -7,7 +7,7 @@
 //! takes the program and a chain that `apus-bench chain make` made, starts servers of its own for each run, on this
 //! machine, and prints how long each run took and how fast it was beside that with local coins. Rounds are
 //! interleaved: each place has its turn before any has the next. With `--delay-us` there are runs over lines on
-//! which all that is said to a server arrives later by so much, and others over the same lines without a delay, so
+//! which all that is said to a server, and each answer, arrives later by half of it, and others over the same lines without a delay, so
 //! that what the lines take themselves is in both. `--json FILE` keeps everything; what follows `--` goes to
 //! `apus sync`. The servers are those of the tests (`scripts/redis-server`, `scripts/postgres`), which write their
 //! logs before they answer.

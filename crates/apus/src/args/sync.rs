@@ -206,7 +206,7 @@ impl SyncArgs {
 pub(crate) struct ProofsArgs {
     /// Check blocks by proofs of the coins that they spend, and keep no set
     ///
-    /// From a folder with files of proofs (docs/formats/proofs.md), which together are about all blocks up to where the
+    /// From a folder with files of proofs (docs/utreexo.md), which together are about all blocks up to where the
     /// run ends; or `peer:` and the address of a bridge node of Utreexo that is asked for them, which may be given more
     /// than once.
     #[arg(long, value_name = "DIR|peer:HOST[:PORT]", hide_short_help = true)]

@@ -304,6 +304,9 @@ pub(super) enum NoKey {
 }
 
 /// The key of this machine.
+///
+/// Machines of one user find it in the same place by themselves; for others the file is copied. It is never on a command line,
+/// where other users could read it.
 pub(super) fn key(args: &KeyArgs, no_key: NoKey) -> Result<ClusterKey, Failure> {
     let given = env::var(KEY).ok().filter(|text| !text.is_empty());
     if let (None, Some(text)) = (&args.key_file, given) {

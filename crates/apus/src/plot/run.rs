@@ -284,7 +284,11 @@ pub(super) fn total(run: &PlottedRun) -> String {
     duration(run.total_seconds)
 }
 
-/// Runs beside one of them.
+/// Runs beside one of them: times to the same height, divided.
+///
+/// Runs that began at different heights are not compared: the clock of one began where the other had long been. Neither are
+/// runs of which one ran all scripts and the other did not: that would compare what each was asked for. Early times, mostly
+/// beginnings and rounding, stay out of the curves.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Comparison {
     /// Which of the runs the others are compared with.

@@ -212,7 +212,10 @@ impl fmt::Display for WrittenFile {
 
 // ---- a run that failed ----
 
-/// The report of a run that failed.
+/// The report of a run that failed, for programs.
+///
+/// It has no field for what was found or verified, so a reader that takes it for the report of a run that succeeded finds
+/// nothing to go by.
 #[derive(Debug, Serialize)]
 pub(crate) struct FailedReport {
     version: u32,

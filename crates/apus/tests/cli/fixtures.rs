@@ -71,7 +71,12 @@ fn without_an_aggregate_nothing_is_proven_or_written() {
     let assumed = report["assumed"].to_string();
     assert!(assumed.contains("the hints are right"), "{assumed}");
 
-    let outputs = ["--out snapshot:utxo.dat", "--out hints:utxo.hints"];
+    let outputs = [
+        "--out snapshot:utxo.dat",
+        "--out hints:utxo.hints",
+        #[cfg(feature = "utreexo")]
+        "--out utreexo:utxo.roots",
+    ];
     for out in outputs {
         desk.apus(&format!("{line} {out}")).fails(1, &["nothing proves the hints right"]);
     }

@@ -24,7 +24,7 @@ pub enum UsageError {
     NothingToConnect,
     /// A run that other machines cannot take part in.
     #[error(
-        "machines share runs by hints up to where these stop, and those of engines that take blocks in any order: {what} is \
+        "machines share runs by hints up to where these stop, and those of engines that take blocks in any order, as mergesync: {what} is \
          not done by several yet. Run `apus sync` on one machine for it"
     )]
     NotOnCluster {

@@ -103,10 +103,10 @@ impl RunIdentity {
             return Some(unseen_difference(self.unseen, other.unseen));
         }
         if self.numbered != other.numbered {
-            let with = if self.numbered { "with" } else { "without" };
-            return Some(format!(
-                "{with} the hashes of coins that a commitment to the set is made of"
-            ));
+            return Some(match self.numbered {
+                true => "by a program that makes roots or proofs of Utreexo, and this one cannot".to_owned(),
+                false => "without what roots and proofs of Utreexo (--out utreexo:FILE, apus utreexo prove) are made of".to_owned(),
+            });
         }
         if self.muhash != other.muhash {
             return Some("without the set's MuHash (--muhash)".to_owned());

@@ -8,7 +8,7 @@ const MAGIC: &[u8; 8] = b"APUSTOLD";
 
 const WHAT: &str = "what the range is told";
 
-/// The byte form.
+/// The byte form: first bytes and version, the heights, and what the pass says.
 pub(crate) fn write(range: HeightRange, told: &[u8]) -> Vec<u8> {
     let mut out = begin(MAGIC);
     write_range(range, &mut out);

@@ -1,6 +1,6 @@
 //! [`ProvenSegments`]: ranges that a machine does for a run elsewhere, by proofs of its own.
 //!
-//! It may be told the roots around a range, where they are known (`docs/formats/cluster-wire.md`). It holds them against those
+//! It may be told the roots around a range, where they are known. It holds them against those
 //! that its own proofs tell, so that a machine with files of another forest says so before it has gone over the blocks.
 //! What they are good for the blocks themselves show.
 
@@ -117,7 +117,8 @@ fn expect_same(
 
 // What a machine is told of a range: the roots around it, where they are known.
 
-/// The byte form.
+/// The byte form: 1 if roots are known, else 0; if they are, those before the first block and those after the last, of each
+/// the length of its bytes (CompactSize), and these, as in a file of roots (`docs/utreexo.md`).
 pub(super) fn write(roots: Option<(&Roots, &Roots)>) -> Vec<u8> {
     let mut out = vec![u8::from(roots.is_some())];
     for roots in roots.into_iter().flat_map(|(before, after)| [before, after]) {

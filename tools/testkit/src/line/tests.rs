@@ -106,3 +106,23 @@ fn a_line_is_told_in_words() {
         assert!(error.contains("a rate (20mbit)"), "{wrong}: {error}");
     }
 }
+
+/// What is said one after the other is on its way side by side.
+#[test]
+fn a_far_server_holds_up_nothing() {
+    let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let delay = Duration::from_millis(60);
+    let far = LineRelay::far(server.local_addr().unwrap().port(), 2 * delay);
+    let mut client = TcpStream::connect(far.address()).unwrap();
+    let (mut there, _) = server.accept().unwrap();
+    let started = Instant::now();
+    for number in 0..10 {
+        client.write_all(&[number]).unwrap();
+        sleep(Duration::from_millis(2));
+    }
+    let mut heard = [0; 10];
+    there.read_exact(&mut heard).unwrap();
+    let took = started.elapsed();
+    assert_eq!(heard, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    assert!(took >= delay && took < 10 * delay, "{took:?}");
+}

@@ -260,6 +260,11 @@ impl DebugLogReader {
 }
 
 /// What happened, and when.
+///
+/// A line has the form `TIME [ (mocktime: TIME)] [[prefix] …] MESSAGE`, with prefixes for the thread, the place in the source
+/// and the category, as the node's options say (Bitcoin Core: `src/logging.cpp`, `src/validation.cpp`, `src/init/common.cpp`).
+/// journald and containers write something of their own before it, a time too. So a line is the node's from the time on that
+/// stands right before a message of interest. What a peer can write into a message has no `=`, so it never passes for a tip.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LogLine {
     pub(super) time: LogTime,
