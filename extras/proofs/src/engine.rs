@@ -4,7 +4,6 @@
 //! [passes](apus_sync::pass): what is kept of one is the roots with which it begins and ends, and numbers. No set comes of
 //! it, so nothing can be written but the roots after the last block.
 
-mod block;
 mod coins;
 mod error;
 mod files;
@@ -18,7 +17,6 @@ pub use error::{ByProofsError, ProvenError};
 pub use files::{ProofRange, ProofReader, ProofSource};
 pub use partial::{AmountSums, Partial, ProvenMergeError, RootsDiffer};
 pub use shared::ProvenSegments;
-use state::known;
 pub use state::{Segment, Utreexo, Verdict};
 
 use crate::error::ProofsError;

@@ -23,7 +23,7 @@ mod work;
 pub use id::{PageId, Pages};
 pub use page::PageFault;
 
-use crate::fragment::LEAVES_MAX;
+use crate::position::LEAVES_MAX;
 use crate::{NodeHash, Proof, Roots};
 use cache::Cache;
 use touched::{Touched, touched_levels};

@@ -7,11 +7,9 @@
 
 mod level;
 
+use crate::position::LEAVES_MAX;
 use crate::{NodeHash, Roots};
 use level::Level;
-
-/// Leaves that a forest has at most: places of nodes must have 64 bits (BIP-181, draft).
-pub const LEAVES_MAX: u64 = 1 << 63;
 
 /// A leaf that was not deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -39,11 +39,11 @@ pub use caches::{
     caches_bytes,
 };
 pub use forest::{Forest, ForestError, ForestUsage, PageFault, PageId, Pages};
-pub use fragment::{Fragment, FragmentError, LEAVES_MAX, LiveLeaf};
+pub use fragment::{Fragment, FragmentError, LiveLeaf};
 pub use leaf::{Leaf, LeafBatch, leaf_hash, leaf_hashes};
 pub use leaf_data::{CompactLeaf, LeafDataError, LeafScript, Spender, write_compact_leaf};
 pub use node::NodeHash;
-pub use position::{PROOF_ROWS, Position, forest_rows};
+pub use position::{LEAVES_MAX, PROOF_ROWS, Position, forest_rows};
 pub use proof::{Proof, ProofBytesError};
 pub use range_file::{
     ENTRY_BYTES_MAX, RANGE_BLOCKS_MAX, RangeBlock, RangeFile, RangeFileError, RangeHead,

@@ -8,6 +8,9 @@
 /// Rows above the leaves that the numbers in a proof count: those of the largest forest.
 pub const PROOF_ROWS: u32 = 63;
 
+/// Leaves that a forest has at most: places of nodes must have 64 bits (BIP-181, draft).
+pub const LEAVES_MAX: u64 = 1 << 63;
+
 /// A place among the nodes of one height.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Position {

@@ -1,7 +1,7 @@
 //! [`Roots`]: what is kept of a forest.
 
 use crate::NodeHash;
-use crate::fragment::LEAVES_MAX;
+use crate::position::LEAVES_MAX;
 use std::fmt;
 
 /// Why bytes are no roots.
