@@ -1,7 +1,4 @@
-//! [`NatsServer`]: a real NATS server with JetStream, for the tests of runs that machines share; [`NatsCluster`]: three
-//! of them.
-//!
-//! [`Outsider`] is one who reaches it and is none of the machines.
+//! [`NatsServer`]: a real NATS server with JetStream, for the tests of runs that machines share.
 //!
 //! A test that needs it fails where none can be found: it never passes by skipping. It listens on 127.0.0.1 alone, its
 //! streams lie in a folder of its own, and it is killed when dropped.

@@ -357,7 +357,7 @@ mod tests {
             (RunIdentity { aggregate: AggregateKind::Coins, ..here.clone() }, "without undo data"),
             (RunIdentity { assumed: here.assumed + 1, ..here.clone() }, "scripts taken for valid"),
             (RunIdentity { unseen: 0, ..here.clone() }, "blocks above 1 alone checked, not of all"),
-            (RunIdentity { numbered: !here.numbered, ..here.clone() }, "hashes of coins"),
+            (RunIdentity { numbered: !here.numbered, ..here.clone() }, "Utreexo"),
             (RunIdentity { muhash: !here.muhash, ..here.clone() }, "--muhash"),
         ] {
             assert!(here.difference(&other).is_some_and(|text| text.contains(word)));

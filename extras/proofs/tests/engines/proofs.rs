@@ -501,7 +501,7 @@ fn a_work_folder_is_with_numbers_or_without() {
         without.run(&place).unwrap();
         let error = second.run(&place).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
-        assert!(error.to_string().contains("hashes of coins"), "{error}");
+        assert!(error.to_string().contains("Utreexo"), "{error}");
     }
     let roots =
         |job: &Job, place: &Place| drop(with_roots(job.clone()).expect(&truth(&world), place));
