@@ -16,7 +16,7 @@ pub(crate) use node::{NodeArgs, PlanArgs, ReindexArgs, VerifyArgs};
 pub(crate) use sync::{AssumeArgs, AssumeValidArg, BlocksArg, EngineArg, PeerArgs, SyncArgs};
 #[cfg(feature = "utreexo")]
 pub(crate) use values::ProofsArg;
-pub(crate) use values::{ChallengeArg, HintsArg, SinkArg};
+pub(crate) use values::{ChallengeArg, HintsArg, SNAPSHOT, SinkArg};
 #[cfg(feature = "cluster")]
 pub(crate) use values::{parse_listen, parse_mib, parse_proxy};
 

@@ -355,8 +355,7 @@ const FETCH_ALONE: f64 = 10.0;
 /// The same of what is copied into a data directory, with undo data, and read back.
 const DATADIR: f64 = 4.5;
 
-/// What a coin takes of one core, in seconds, that is written into a chainstate and read back. In a snapshot it takes
-/// so little that the times above have room for it.
+/// What a coin takes of one core, in seconds, that is written into a chainstate and read back.
 const COIN_SECONDS: f64 = 0.75e-6;
 
 /// What a coin takes of one core, in seconds, that goes into a MuHash.
@@ -397,7 +396,8 @@ fn seconds_of_outputs(sample: &BlocksSample, needs: &Needs<'_>, muhash: bool) ->
         SinkArg::Chainstate(_) => coins,
         SinkArg::Datadir(_) if needs.prune => coins,
         SinkArg::Datadir(_) => coins + DATADIR * sample.check_seconds_of(needs.blocks.bytes),
-        SinkArg::Snapshot(_) | SinkArg::Hints(_) | SinkArg::Utreexo(_) | SinkArg::Null => 0.0,
+        SinkArg::File(form, _) => all * form.coin_seconds,
+        SinkArg::Utreexo(_) | SinkArg::Null => 0.0,
     });
     each.sum::<f64>() + hashed
 }
@@ -405,13 +405,14 @@ fn seconds_of_outputs(sample: &BlocksSample, needs: &Needs<'_>, muhash: bool) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::SNAPSHOT;
     use crate::plan::{BlocksSize, SetSize};
     use std::path::{Path, PathBuf};
 
     #[test]
     fn a_muhash_is_computed_where_it_is_asked_for() {
         let chainstate = || SinkArg::Chainstate(PathBuf::from("chainstate"));
-        let snapshot = || SinkArg::Snapshot(PathBuf::from("utxo.dat"));
+        let snapshot = || SinkArg::File(&SNAPSHOT, PathBuf::from("utxo.dat"));
         let seconds = |outputs: &[SinkArg], muhash| {
             let needs = Needs {
                 blocks: BlocksSize::default(),

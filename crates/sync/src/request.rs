@@ -74,6 +74,13 @@ pub enum OutputKind {
     Hints,
 }
 
+impl OutputKind {
+    /// Whether the coins of the set go into it, by a [`CoinSink`](crate::sink::CoinSink). Hints are made of the places of coins.
+    pub fn takes_coins(self) -> bool {
+        self != Self::Hints
+    }
+}
+
 /// Where blocks come from.
 #[derive(Debug, Clone)]
 pub enum Source<'a> {

@@ -2,7 +2,7 @@
 
 #[cfg(feature = "utreexo")]
 use super::values::ProofsArg;
-use super::values::{parse_listen, parse_order, parse_proxy};
+use super::values::{out_help, parse_listen, parse_order, parse_proxy};
 use super::{AggregateArgs, ConnectArgs, HintsArg, RunArgs, SinkArg};
 #[cfg(feature = "remote-coins")]
 use crate::coins::CoinsArgs;
@@ -125,11 +125,7 @@ pub(crate) struct SyncArgs {
     pub(crate) stopatheight: Option<u32>,
 
     /// snapshot:FILE, chainstate:DIR, datadir:DIR and more
-    ///
-    /// What to write: `snapshot:FILE`, `hints:FILE`, `utreexo:FILE` (the roots of the Utreexo forest),
-    /// `chainstate:DIR` (Bitcoin Core's coins), `datadir:DIR` (blocks, index, coins, and undo data of all
-    /// blocks without hints, for Bitcoin Core to start on) or `null`; may be given more than once.
-    #[arg(long, value_name = "SINK", default_value = "null")]
+    #[arg(long, value_name = "SINK", default_value = "null", long_help = out_help())]
     pub(crate) out: Vec<SinkArg>,
 
     /// Move a chainstate:DIR that is there to DIR.old

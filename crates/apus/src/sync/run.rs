@@ -439,8 +439,7 @@ pub(super) fn output_paths(sinks: &[SinkArg]) -> Vec<(OutputKind, PathBuf)> {
     sinks
         .iter()
         .filter_map(|sink| match sink {
-            SinkArg::Snapshot(path) => Some((OutputKind::Snapshot, path.clone())),
-            SinkArg::Hints(path) => Some((OutputKind::Hints, path.clone())),
+            SinkArg::File(form, path) => Some((form.kind, path.clone())),
             _ => None,
         })
         .collect()
@@ -462,9 +461,7 @@ pub(super) fn folder_outputs(job: &RunJob<'_>) -> Vec<FolderOutput> {
                 (FolderKind::KeptDatadir, path, false)
             }
             SinkArg::Datadir(path) => (FolderKind::Datadir(job.kept), path, false),
-            SinkArg::Snapshot(_) | SinkArg::Hints(_) | SinkArg::Utreexo(_) | SinkArg::Null => {
-                return None;
-            }
+            SinkArg::File(..) | SinkArg::Utreexo(_) | SinkArg::Null => return None,
         };
         Some(FolderOutput { kind, path: path.clone(), replace })
     };
