@@ -86,19 +86,13 @@ fn way(args: &PlanArgs) -> Result<PlanWay, Failure> {
     let on_servers = false;
     let engine = args.engine.or(on_servers.then_some(EngineArg::Utxo));
     expect_engine_takes(engine, args.hints.as_ref())?;
-    let in_order = engine == Some(EngineArg::Utxo);
     #[cfg(feature = "remote-coins")]
-    args.coins.beyond(in_order)?;
-    match engine {
-        #[cfg(feature = "utreexo")]
-        Some(EngineArg::Utreexo) => Err(Failure::usage(
-            "what the engine utreexo takes cannot be foreseen: leave out --engine, or name another",
-        )),
-        _ if args.hints.is_some() => Ok(PlanWay::Hints),
-        _ if on_servers => Ok(PlanWay::InOrderOnServers),
-        _ if in_order => Ok(PlanWay::InOrder),
-        _ => Ok(PlanWay::Joins),
-    }
+    args.coins.beyond(engine == Some(EngineArg::Utxo))?;
+    PlanWay::of(engine, args.hints.is_some(), on_servers).map_err(|name| {
+        Failure::usage(format!(
+            "what the engine {name} takes cannot be foreseen: leave out --engine, or name another",
+        ))
+    })
 }
 
 /// Where a run would find and leave what.
@@ -180,6 +174,22 @@ struct WayRow {
 }
 
 impl PlanWay {
+    /// How blocks are done by an engine that may be named; if nothing is known of what it takes, its name.
+    pub(crate) fn of(
+        engine: Option<EngineArg>,
+        hints: bool,
+        on_servers: bool,
+    ) -> Result<Self, &'static str> {
+        let Some(engine) = engine.filter(|_| !hints) else {
+            return Ok(if hints { Self::Hints } else { Self::Joins });
+        };
+        let facts = engine.facts();
+        match facts.plan.ok_or(facts.name)? {
+            Self::InOrder if on_servers => Ok(Self::InOrderOnServers),
+            way => Ok(way),
+        }
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Hints => "with hints",
