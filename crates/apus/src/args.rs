@@ -13,10 +13,12 @@ pub(crate) use files::{
     SnapshotCommand, SnapshotInfoArgs, SnapshotVerifyArgs, SourceFormat, TargetFormat,
 };
 pub(crate) use node::{NodeArgs, PlanArgs, ReindexArgs, VerifyArgs};
-pub(crate) use sync::{AssumeArgs, AssumeValidArg, BlocksArg, EngineArg, PeerArgs, SyncArgs};
+pub(crate) use sync::{
+    AssumeArgs, AssumeValidArg, BlocksArg, EngineArg, EngineFacts, PeerArgs, SyncArgs, TaskParts,
+};
 #[cfg(feature = "utreexo")]
 pub(crate) use values::ProofsArg;
-pub(crate) use values::{ChallengeArg, HintsArg, SinkArg};
+pub(crate) use values::{ChallengeArg, HintsArg, SNAPSHOT, SinkArg};
 #[cfg(feature = "cluster")]
 pub(crate) use values::{parse_listen, parse_mib, parse_proxy};
 
@@ -196,14 +198,9 @@ pub(crate) fn expect_engine_takes(
             "the engine swiftsync needs --hints; without any, leave out --engine",
         )),
         (Some(engine), Some(_)) if engine != EngineArg::Swiftsync => {
-            let (name, asked) = match engine {
-                EngineArg::Utxo => ("utxo", "--engine utxo and --coins"),
-                #[cfg(feature = "utreexo")]
-                EngineArg::Utreexo => ("utreexo", "--proofs"),
-                _ => ("mergesync", "--engine mergesync"),
-            };
+            let EngineFacts { name, options, .. } = engine.facts();
             Err(Failure::usage(format!(
-                "the engine {name} has no use for hints: leave out --hints, or {asked}",
+                "the engine {name} has no use for hints: leave out --hints, or {options}",
             )))
         }
         _ => Ok(()),

@@ -86,19 +86,13 @@ fn way(args: &PlanArgs) -> Result<PlanWay, Failure> {
     let on_servers = false;
     let engine = args.engine.or(on_servers.then_some(EngineArg::Utxo));
     expect_engine_takes(engine, args.hints.as_ref())?;
-    let in_order = engine == Some(EngineArg::Utxo);
     #[cfg(feature = "remote-coins")]
-    args.coins.beyond(in_order)?;
-    match engine {
-        #[cfg(feature = "utreexo")]
-        Some(EngineArg::Utreexo) => Err(Failure::usage(
-            "what the engine utreexo takes cannot be foreseen: leave out --engine, or name another",
-        )),
-        _ if args.hints.is_some() => Ok(PlanWay::Hints),
-        _ if on_servers => Ok(PlanWay::InOrderOnServers),
-        _ if in_order => Ok(PlanWay::InOrder),
-        _ => Ok(PlanWay::Joins),
-    }
+    args.coins.beyond(engine == Some(EngineArg::Utxo))?;
+    PlanWay::of(engine, args.hints.is_some(), on_servers).map_err(|name| {
+        Failure::usage(format!(
+            "what the engine {name} takes cannot be foreseen: leave out --engine, or name another",
+        ))
+    })
 }
 
 /// Where a run would find and leave what.
@@ -180,6 +174,22 @@ struct WayRow {
 }
 
 impl PlanWay {
+    /// How blocks are done by an engine that may be named; if nothing is known of what it takes, its name.
+    pub(crate) fn of(
+        engine: Option<EngineArg>,
+        hints: bool,
+        on_servers: bool,
+    ) -> Result<Self, &'static str> {
+        let Some(engine) = engine.filter(|_| !hints) else {
+            return Ok(if hints { Self::Hints } else { Self::Joins });
+        };
+        let facts = engine.facts();
+        match facts.plan.ok_or(facts.name)? {
+            Self::InOrder if on_servers => Ok(Self::InOrderOnServers),
+            way => Ok(way),
+        }
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Hints => "with hints",
@@ -355,8 +365,7 @@ const FETCH_ALONE: f64 = 10.0;
 /// The same of what is copied into a data directory, with undo data, and read back.
 const DATADIR: f64 = 4.5;
 
-/// What a coin takes of one core, in seconds, that is written into a chainstate and read back. In a snapshot it takes
-/// so little that the times above have room for it.
+/// What a coin takes of one core, in seconds, that is written into a chainstate and read back.
 const COIN_SECONDS: f64 = 0.75e-6;
 
 /// What a coin takes of one core, in seconds, that goes into a MuHash.
@@ -397,7 +406,8 @@ fn seconds_of_outputs(sample: &BlocksSample, needs: &Needs<'_>, muhash: bool) ->
         SinkArg::Chainstate(_) => coins,
         SinkArg::Datadir(_) if needs.prune => coins,
         SinkArg::Datadir(_) => coins + DATADIR * sample.check_seconds_of(needs.blocks.bytes),
-        SinkArg::Snapshot(_) | SinkArg::Hints(_) | SinkArg::Utreexo(_) | SinkArg::Null => 0.0,
+        SinkArg::File(form, _) => all * form.coin_seconds,
+        SinkArg::Utreexo(_) | SinkArg::Null => 0.0,
     });
     each.sum::<f64>() + hashed
 }
@@ -405,13 +415,14 @@ fn seconds_of_outputs(sample: &BlocksSample, needs: &Needs<'_>, muhash: bool) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::SNAPSHOT;
     use crate::plan::{BlocksSize, SetSize};
     use std::path::{Path, PathBuf};
 
     #[test]
     fn a_muhash_is_computed_where_it_is_asked_for() {
         let chainstate = || SinkArg::Chainstate(PathBuf::from("chainstate"));
-        let snapshot = || SinkArg::Snapshot(PathBuf::from("utxo.dat"));
+        let snapshot = || SinkArg::File(&SNAPSHOT, PathBuf::from("utxo.dat"));
         let seconds = |outputs: &[SinkArg], muhash| {
             let needs = Needs {
                 blocks: BlocksSize::default(),

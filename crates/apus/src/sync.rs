@@ -23,7 +23,7 @@ use crate::watched::About;
 use apus_chain::{Network, Params};
 use apus_datadir::BlocksFolder;
 use apus_sync::engines::swiftsync::hints::BitOrder;
-use apus_sync::{DatadirBlocks, Engine, Machines, Stop, UseIndex};
+use apus_sync::{DatadirBlocks, Machines, Stop, UseIndex};
 use std::path::{Path, PathBuf};
 
 /// Runs `apus sync`.
@@ -63,13 +63,7 @@ pub(crate) fn command_on(args: &SyncArgs, machines: Option<&dyn Machines>) -> Re
     };
     let report = run(&RunJob {
         hints,
-        engine: match engine {
-            Some(EngineArg::Mergesync) => Some(Engine::MergeSync),
-            Some(EngineArg::Utxo) => Some(Engine::Utxo),
-            #[cfg(feature = "utreexo")]
-            Some(EngineArg::Utreexo) => Some(Engine::Outside(apus_proofs::ENGINE)),
-            Some(EngineArg::Swiftsync) | None => None,
-        },
+        engine,
         outside: outside.as_ref(),
         hints_order: args.hints_order,
         aggregate: args.proof.aggregate,
@@ -219,7 +213,7 @@ pub(crate) struct RunJob<'a> {
     /// The engine, where it is one that a feature adds.
     pub(crate) outside: Option<&'a OutsideEngine<'a>>,
     /// What does blocks without hints, where the user says so.
-    pub(crate) engine: Option<Engine>,
+    pub(crate) engine: Option<EngineArg>,
     /// As the user says; the file itself may settle it.
     pub(crate) hints_order: Option<BitOrder>,
     pub(crate) aggregate: AggregateArg,
@@ -352,9 +346,7 @@ impl RunJob<'_> {
             (Some(_), _) => {
                 RunWay::Hints { connects: self.connect.is_some() && self.stop != Stop::AtHints }
             }
-            (None, Some(Engine::Utxo)) => RunWay::Order,
-            (None, Some(Engine::Outside(_))) => RunWay::Proofs,
-            (None, Some(Engine::MergeSync)) => RunWay::Join,
+            (None, Some(engine)) => engine.facts().phases,
             (None, None) if files || kept => RunWay::Join,
             (None, None) => RunWay::Order,
         };

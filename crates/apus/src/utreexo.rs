@@ -44,7 +44,7 @@ fn prove(args: &ProveArgs) -> Result<(), Failure> {
             use_index: UseIndex::IfPresent,
         },
         hints: None,
-        engine: Some(apus_sync::Engine::MergeSync),
+        engine: Some(crate::args::EngineArg::Mergesync),
         hints_order: None,
         aggregate: AggregateArg::Sha256,
         run: &args.run,

@@ -1,6 +1,6 @@
 //! `apus verify`: whether what a node believes is true.
 
-use crate::args::{AssumeArgs, AssumeValidArg, SinkArg, VerifyArgs};
+use crate::args::{AssumeArgs, AssumeValidArg, SNAPSHOT, SinkArg, VerifyArgs};
 use crate::args::{expect_interpreter, verifier};
 use crate::course::{RunWay, Writes, expected};
 use crate::failure::{Failure, IO};
@@ -154,7 +154,7 @@ fn expect_room(
     let files = BlockFiles::open(blocksdir, args.node.chain.magic());
     // What is wrong with them is told by the verification.
     let block_bytes = files.map_or(0, |files| files.bytes_total());
-    let copy = [SinkArg::Snapshot(work.join("coins.dat"))];
+    let copy = [SinkArg::File(&SNAPSHOT, work.join("coins.dat"))];
     let needs = Needs {
         blocks: BlocksSize::of_size(block_bytes),
         way: plan::PlanWay::Hints,
@@ -424,7 +424,7 @@ mod tests {
     fn too_little_room_is_told_before_anything_is_written() {
         let desk = tempfile::tempdir().unwrap();
         let workdir = desk.path().join("new");
-        let copy = [SinkArg::Snapshot(workdir.join("coins.dat"))];
+        let copy = [SinkArg::File(&SNAPSHOT, workdir.join("coins.dat"))];
         let needs = |coins, block_bytes| Needs {
             blocks: BlocksSize::of_size(block_bytes),
             way: plan::PlanWay::Hints,

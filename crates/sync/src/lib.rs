@@ -56,13 +56,14 @@ pub use node_tip::NodeTip;
 pub use progress::{ChainBy, DiskUse, Event, Observer, Phase, Progress, Silent, Worker, Workers};
 pub use progress::{Segment, SegmentState};
 pub use request::{
-    ChainEnd, ChainEngine, ConnectOptions, Engine, HintedTask, HintedValidity, HintsInput,
-    HintsProof, LAST_BLOCKS, MemoryParts, MergeSyncTask, OpenStore, Outcome, Output, OutputKind,
-    Request, RunEnv, ScriptCounts, SetHashes, SetSummary, Source, Stop, Task, Validation, Written,
+    ChainEnd, ChainEngine, ConnectOptions, Engine, EngineTask, HintedTask, HintedValidity,
+    HintsInput, HintsProof, LAST_BLOCKS, MemoryParts, MergeSyncTask, OpenStore, Outcome, Output,
+    OutputKind, Request, RunEnv, ScriptCounts, SetHashes, SetSummary, Source, Stop, Task,
+    Validation, Written,
 };
 pub use run::{
-    discard_progress, expect_work_folder, give_up_progress, has_progress, keep_record, run,
-    run_shared,
+    PutSet, discard_progress, end, expect_work_folder, give_up_progress, has_progress, keep_record,
+    run, run_shared,
 };
 pub use sink::ReadBack;
 pub use source::blocksdir::{BlockHead, BlocksDir, UseIndex};

@@ -74,6 +74,13 @@ pub enum OutputKind {
     Hints,
 }
 
+impl OutputKind {
+    /// Whether the coins of the set go into it, by a [`CoinSink`](crate::sink::CoinSink). Hints are made of the places of coins.
+    pub fn takes_coins(self) -> bool {
+        self != Self::Hints
+    }
+}
+
 /// Where blocks come from.
 #[derive(Debug, Clone)]
 pub enum Source<'a> {
@@ -103,7 +110,7 @@ pub enum Engine {
     Utxo,
     /// In any order: spends are joined with the coins that they take.
     MergeSync,
-    /// One from outside ([`Task::By`]), by its name.
+    /// Any other ([`Task::By`]), by its name.
     Outside(&'static str),
 }
 
@@ -119,8 +126,17 @@ pub enum Task<'a> {
     InOrder(ConnectOptions<'a>),
     /// All blocks in any order: spends are joined with the coins that they take.
     MergeSync(MergeSyncTask<'a>),
-    /// All blocks by an engine from outside.
-    By(&'a dyn ChainEngine),
+    /// All blocks by any other engine.
+    By(EngineTask<'a>),
+}
+
+/// Blocks by any other engine.
+#[derive(Clone)]
+pub struct EngineTask<'a> {
+    /// What does them.
+    pub engine: &'a dyn ChainEngine,
+    /// How it connects blocks; none for an engine that asks nothing of it.
+    pub connect: Option<ConnectOptions<'a>>,
 }
 
 /// An engine: it turns the blocks of a chain, up to where a request ends, into a verdict on all of them and, if it keeps
@@ -275,7 +291,7 @@ impl<'a> Request<'a> {
             Task::Hinted(task) => task.connect.as_ref(),
             Task::Unhinted(connect) | Task::InOrder(connect) => Some(connect),
             Task::MergeSync(task) => Some(&task.connect),
-            Task::By(_) => None,
+            Task::By(task) => task.connect.as_ref(),
         }
     }
 

@@ -15,8 +15,8 @@ use crate::folder::FolderOutput;
 use crate::machines::Machines;
 use crate::progress::Event;
 use crate::request::{
-    ChainEnd, Engine, HintedTask, HintsProof, MergeSyncTask, Outcome, Request, RunEnv, SetSummary,
-    Source, Stop, Task, Validation,
+    ChainEnd, Engine, EngineTask, HintedTask, HintsProof, MergeSyncTask, Outcome, Request, RunEnv,
+    SetSummary, Source, Stop, Task, Validation,
 };
 use crate::sink::SetInfo;
 use crate::sink::put::{Put, forget_damaged, write_out};
@@ -26,7 +26,7 @@ use crate::supply::ranges::take_missing;
 use crate::warning::Warning;
 use crate::workdir::record::Record;
 use crate::workdir::{Workdir, runs_of};
-use apus_chain::{HeaderChain, Height, KnownBlock};
+use apus_chain::{Height, KnownBlock};
 use apus_storage::Storage;
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ fn compute<'a>(
 ) -> Result<Outcome, SyncError> {
     let task = match &request.task {
         Task::Hinted(task) => task,
-        Task::By(engine) => {
+        Task::By(EngineTask { engine, .. }) => {
             if engine.shared().is_none() {
                 expect_one_machine(request, "a run by this engine")?;
             }
@@ -176,13 +176,12 @@ fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, Sy
     // What was too young to be made durable: now that costs less than doing it again.
     let mut held: Vec<_> = done.into_iter().filter(|done| !done.stored).collect();
     let written = write_out(request, &*dir, &workdir, &plan.identity, runs, hashes, &verdict);
-    let (set, mut put) = written.inspect_err(|error| {
+    let (set, put) = written.inspect_err(|error| {
         if !matches!(error, SyncError::Invalid(InvalidError::AssumeUtxo { .. })) {
             // Whether or not this works, the error to tell is the first.
             let _ = workdir.store(&mut held);
         }
     })?;
-    finish(request, &*dir, set, &mut put)?;
     let validation = Validation {
         engine: Engine::Utxo,
         hints,
@@ -191,7 +190,7 @@ fn write_proven(request: &Request<'_>, proven: Proven<'_>) -> Result<Outcome, Sy
         unseen_witnesses,
     };
     let (counts, totals) = (verdict.counts, verdict.coins);
-    Ok(outcome(request, dir.chain(), &set, put, (validation, counts, totals)))
+    end(request, &*dir, PutSet { set, put, validation, counts, totals })
 }
 
 /// Connects the blocks above `base`, or all of them, and writes out the set.
@@ -201,11 +200,10 @@ fn connect_on<'a>(
     base: Option<in_order::BaseCoins>,
 ) -> Result<Outcome, SyncError> {
     let mut connected = in_order::run(request, dir, base)?;
-    let (mut put, coins) = connected.write_set(request)?;
+    let (put, totals) = connected.write_set(request)?;
     hints_of_set::write(request, connected.set, &put, |each| connected.records(each))?;
-    finish(request, &*connected.dir, connected.set, &mut put)?;
     let in_order::ConnectedSet { dir, set, counts, validation, .. } = connected;
-    Ok(outcome(request, dir.chain(), &set, put, (validation, counts, coins)))
+    end(request, &*dir, PutSet { set, put, validation, counts, totals })
 }
 
 /// Goes twice over the blocks, connects those above, if there are any, and writes out the set.
@@ -231,9 +229,7 @@ fn merge<'a>(
         }
     };
     let written = merged.write_out(request);
-    let (mut put, coins) =
-        written.inspect_err(|error| forget_damaged(request.env.workdir, error))?;
-    finish(request, &*merged.dir, merged.set, &mut put)?;
+    let (put, totals) = written.inspect_err(|error| forget_damaged(request.env.workdir, error))?;
     let MergedSet { dir, set, counts, judged, unseen: unseen_witnesses, .. } = merged;
     let validation = Validation {
         engine: Engine::MergeSync,
@@ -242,37 +238,46 @@ fn merge<'a>(
         scripts: judged.scripts,
         unseen_witnesses,
     };
-    Ok(outcome(request, dir.chain(), &set, put, (validation, counts, coins)))
+    end(request, &*dir, PutSet { set, put, validation, counts, totals })
 }
 
-/// Gets what the source is to keep and did not, and makes that whole.
-fn finish(
+/// A set that an engine came to and handed out ([`put_set`](crate::sink::put::put_set)).
+pub struct PutSet {
+    /// The set.
+    pub set: SetInfo,
+    /// What came of handing it out.
+    pub put: Put,
+    /// How its blocks were validated.
+    pub validation: Validation,
+    /// Of all blocks.
+    pub counts: Counts,
+    /// Of its coins.
+    pub totals: CoinTotals,
+}
+
+/// Ends a run that handed out a set, as every engine does that keeps one: gets what the source is to keep and did not, and
+/// makes that whole.
+pub fn end(
     request: &Request<'_>,
     dir: &dyn ChainSource,
-    set: SetInfo,
-    put: &mut Put,
-) -> Result<(), SyncError> {
+    done: PutSet,
+) -> Result<Outcome, SyncError> {
+    let PutSet { set, mut put, validation, counts, totals } = done;
     take_missing(&request.env, dir, &not_kept(dir, set.height))?;
-    complete(request, dir, set, &mut put.written.folders)
-}
-
-/// The outcome of a run that wrote out a set.
-fn outcome(
-    request: &Request<'_>,
-    chain: &HeaderChain,
-    set: &SetInfo,
-    put: Put,
-    (validation, counts, totals): (Validation, Counts, CoinTotals),
-) -> Outcome {
+    complete(request, dir, set, &mut put.written.folders)?;
     let params = request.env.params;
     let in_assumeutxo_table = params.assumeutxo_for(&set.base).is_some();
-    Outcome {
-        chain: ChainEnd::new(params, chain, KnownBlock { height: set.height, hash: set.base }),
+    Ok(Outcome {
+        chain: ChainEnd::new(
+            params,
+            dir.chain(),
+            KnownBlock { height: set.height, hash: set.base },
+        ),
         validation,
         counts,
         set: SetSummary { totals, hashes: Some(put.hashes), in_assumeutxo_table },
         written: put.written,
-    }
+    })
 }
 
 /// Gives up the progress of a finished run. The plan goes last: killed in the middle, the same

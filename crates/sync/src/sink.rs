@@ -15,7 +15,7 @@ pub use chainstate::ReadBack;
 use crate::engines::swiftsync::CoinTotals;
 use crate::error::{IoError, StorageResult, SyncError, UsageError};
 use crate::folder::WrittenFolder;
-use crate::request::RunEnv;
+use crate::request::{Output, OutputKind, RunEnv};
 use crate::runs::records;
 use apus_chain::{
     BlockHash, CoinError, CoinRef, HashSerialized3, Height, MuHash, MuHashBatch, Network, OutPoint,
@@ -175,6 +175,15 @@ impl<'a> FileDraft<'a> {
         }
         Ok(())
     }
+}
+
+/// Begins the file of an output of coins; none where it [takes none](OutputKind::takes_coins).
+pub fn begin(output: &Output, set: SetInfo) -> Result<Option<Box<dyn CoinSink + '_>>, SyncError> {
+    let Output { kind, storage, name } = output;
+    Ok(match kind {
+        OutputKind::Snapshot => Some(Box::new(SnapshotSink::create(&**storage, name, set)?)),
+        OutputKind::Hints => None,
+    })
 }
 
 /// `snapshot:FILE`: the set as `dumptxoutset` writes it.

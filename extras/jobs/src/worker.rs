@@ -139,7 +139,7 @@ pub(crate) fn do_job(
     let request = WorkRequest {
         blocks: WorkBlocks::Folder(folder),
         outside: match &run.task {
-            Task::By(engine) => engine.shared(),
+            Task::By(task) => task.engine.shared(),
             _ => None,
         },
         scratch: std::env::temp_dir(),

@@ -2,13 +2,17 @@
 
 #[cfg(feature = "utreexo")]
 use super::values::ProofsArg;
-use super::values::{parse_listen, parse_order, parse_proxy};
+use super::values::{out_help, parse_listen, parse_order, parse_proxy};
 use super::{AggregateArgs, ConnectArgs, HintsArg, RunArgs, SinkArg};
 #[cfg(feature = "remote-coins")]
 use crate::coins::CoinsArgs;
+use crate::course::RunWay;
 use crate::failure::Failure;
+use crate::plan::PlanWay;
 use apus_chain::{BlockHash, Network, Params};
+use apus_sync::chain_index::ChainIndex;
 use apus_sync::engines::swiftsync::hints::BitOrder;
+use apus_sync::{ChainEngine, ConnectOptions, MergeSyncTask, Task};
 use clap::{Args, ValueEnum};
 use std::fmt;
 use std::net::SocketAddr;
@@ -125,11 +129,7 @@ pub(crate) struct SyncArgs {
     pub(crate) stopatheight: Option<u32>,
 
     /// snapshot:FILE, chainstate:DIR, datadir:DIR and more
-    ///
-    /// What to write: `snapshot:FILE`, `hints:FILE`, `utreexo:FILE` (the roots of the Utreexo forest),
-    /// `chainstate:DIR` (Bitcoin Core's coins), `datadir:DIR` (blocks, index, coins, and undo data of all
-    /// blocks without hints, for Bitcoin Core to start on) or `null`; may be given more than once.
-    #[arg(long, value_name = "SINK", default_value = "null")]
+    #[arg(long, value_name = "SINK", default_value = "null", long_help = out_help())]
     pub(crate) out: Vec<SinkArg>,
 
     /// Move a chainstate:DIR that is there to DIR.old
@@ -282,6 +282,72 @@ pub(crate) enum EngineArg {
     /// set: --out utreexo:FILE and null alone
     #[cfg(feature = "utreexo")]
     Utreexo,
+}
+
+/// What the program knows of an engine.
+pub(crate) struct EngineFacts {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// The options that ask for it.
+    pub(crate) options: &'static str,
+    /// By what `apus plan` foresees it; none where that cannot be.
+    pub(crate) plan: Option<PlanWay>,
+    /// Which phases its run is going to have.
+    pub(crate) phases: RunWay,
+    /// What it does with blocks without hints; none for one that needs hints, or that lacks what it works by.
+    pub(crate) task: for<'a> fn(TaskParts<'a>) -> Option<Task<'a>>,
+}
+
+/// Of what a task without hints is made.
+pub(crate) struct TaskParts<'a> {
+    pub(crate) connect: ConnectOptions<'a>,
+    /// An index from outside that follows the blocks.
+    pub(crate) index: Option<&'a dyn ChainIndex>,
+    /// The engine that a feature adds, if it is one.
+    #[cfg_attr(not(feature = "utreexo"), allow(dead_code, reason = "only Utreexo is one"))]
+    pub(crate) outside: Option<&'a dyn ChainEngine>,
+}
+
+impl EngineArg {
+    /// All that the program knows of it: what it does, says and foresees goes by this.
+    pub(crate) fn facts(self) -> EngineFacts {
+        match self {
+            Self::Swiftsync => EngineFacts {
+                name: "swiftsync",
+                options: "--engine swiftsync",
+                plan: Some(PlanWay::Hints),
+                phases: RunWay::Hints { connects: true },
+                task: |_| None,
+            },
+            Self::Utxo => EngineFacts {
+                name: "utxo",
+                options: "--engine utxo and --coins",
+                plan: Some(PlanWay::InOrder),
+                phases: RunWay::Order,
+                task: |parts| Some(Task::InOrder(parts.connect)),
+            },
+            Self::Mergesync => EngineFacts {
+                name: "mergesync",
+                options: "--engine mergesync",
+                plan: Some(PlanWay::Joins),
+                phases: RunWay::Join,
+                task: |TaskParts { connect, index, .. }| {
+                    Some(Task::MergeSync(MergeSyncTask { connect, index }))
+                },
+            },
+            #[cfg(feature = "utreexo")]
+            Self::Utreexo => EngineFacts {
+                name: "utreexo",
+                options: "--proofs",
+                plan: None,
+                phases: RunWay::Proofs,
+                task: |parts| {
+                    let engine = parts.outside?;
+                    Some(Task::By(apus_sync::EngineTask { engine, connect: None }))
+                },
+            },
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -1,6 +1,7 @@
 //! Values of options that are more than a word or a number.
 
 use crate::unpack::InputFile;
+use apus_sync::OutputKind;
 use apus_sync::engines::swiftsync::hints::BitOrder;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -93,11 +94,51 @@ impl FromStr for ProofsArg {
     }
 }
 
-/// `snapshot:FILE`, `hints:FILE`, `utreexo:FILE`, `chainstate:DIR`, `datadir:DIR` or `null`.
+/// What the program knows of a file that a run makes of its set; [`FILE_FORMS`] has all.
+#[derive(Debug)]
+pub(crate) struct FileForm {
+    pub(crate) kind: OutputKind,
+    /// What stands before the colon in `--out`, and what the report calls it.
+    pub(crate) name: &'static str,
+    /// What a plan calls it.
+    pub(crate) planned: &'static str,
+    /// What the last lines of a run call it.
+    pub(crate) written: &'static str,
+    /// Bytes of a coin, about.
+    pub(crate) coin_bytes: u64,
+    /// What a coin takes of one core, in seconds, beside what a run takes in any case.
+    pub(crate) coin_seconds: f64,
+}
+
+/// A UTXO snapshot.
+pub(crate) static SNAPSHOT: FileForm = FileForm {
+    kind: OutputKind::Snapshot,
+    name: "snapshot",
+    planned: "the snapshot",
+    written: "a UTXO snapshot",
+    // With a txid for each transaction: 43 where a transaction has many, 70 on a chain of the first years.
+    coin_bytes: 60,
+    // So little that what a run takes in any case has room for it.
+    coin_seconds: 0.0,
+};
+
+/// A hintsfile.
+static HINTS: FileForm = FileForm {
+    kind: OutputKind::Hints,
+    name: "hints",
+    planned: "hints",
+    written: "hints",
+    coin_bytes: 1,
+    coin_seconds: 0.0,
+};
+
+/// All files that a run makes of its set: what `--out` takes, its help, `apus plan` and the report go by them.
+static FILE_FORMS: [&FileForm; 2] = [&SNAPSHOT, &HINTS];
+
+/// A file out of [`FILE_FORMS`], `utreexo:FILE`, `chainstate:DIR`, `datadir:DIR` or `null`.
 #[derive(Clone)]
 pub(crate) enum SinkArg {
-    Snapshot(PathBuf),
-    Hints(PathBuf),
+    File(&'static FileForm, PathBuf),
     Utreexo(PathBuf),
     Chainstate(PathBuf),
     Datadir(PathBuf),
@@ -108,8 +149,7 @@ impl SinkArg {
     /// The file or folder.
     pub(crate) fn path(&self) -> Option<&Path> {
         match self {
-            Self::Snapshot(path)
-            | Self::Hints(path)
+            Self::File(_, path)
             | Self::Utreexo(path)
             | Self::Chainstate(path)
             | Self::Datadir(path) => Some(path),
@@ -121,9 +161,13 @@ impl SinkArg {
 impl FromStr for SinkArg {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
+        if let Some((name, path)) = text.split_once(':')
+            && !path.is_empty()
+            && let Some(form) = FILE_FORMS.into_iter().find(|form| form.name == name)
+        {
+            return Ok(Self::File(form, path.into()));
+        }
         match text.split_once(':') {
-            Some(("snapshot", path)) if !path.is_empty() => Ok(Self::Snapshot(path.into())),
-            Some(("hints", path)) if !path.is_empty() => Ok(Self::Hints(path.into())),
             Some(("utreexo", path)) if !path.is_empty() => match crate::spelling::lacking(text) {
                 Some(why) => Err(why),
                 None => Ok(Self::Utreexo(path.into())),
@@ -131,12 +175,24 @@ impl FromStr for SinkArg {
             Some(("chainstate", path)) if !path.is_empty() => Ok(Self::Chainstate(path.into())),
             Some(("datadir", path)) if !path.is_empty() => Ok(Self::Datadir(path.into())),
             None if text == "null" => Ok(Self::Null),
-            _ => Err(
-                "use snapshot:FILE, hints:FILE, utreexo:FILE, chainstate:DIR, datadir:DIR or null"
-                    .to_owned(),
-            ),
+            _ => {
+                let files: String =
+                    FILE_FORMS.iter().map(|form| format!("{}:FILE, ", form.name)).collect();
+                Err(format!("use {files}utreexo:FILE, chainstate:DIR, datadir:DIR or null"))
+            }
         }
     }
+}
+
+/// The help of `apus sync --out`.
+pub(super) fn out_help() -> String {
+    let files: String = FILE_FORMS.iter().map(|form| format!("`{}:FILE`, ", form.name)).collect();
+    format!(
+        "snapshot:FILE, chainstate:DIR, datadir:DIR and more\n\n\
+         What to write: {files}`utreexo:FILE` (the roots of the Utreexo forest), `chainstate:DIR` (Bitcoin Core's \
+         coins), `datadir:DIR` (blocks, index, coins, and undo data of all blocks without hints, for Bitcoin Core to \
+         start on) or `null`; may be given more than once."
+    )
 }
 
 /// What `--dbcache` may be.

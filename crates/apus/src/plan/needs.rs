@@ -18,8 +18,6 @@ use std::path::{Path, PathBuf};
 
 /// Bytes of a coin in a chainstate: its key and value, the table around them, and the filter.
 const CHAINSTATE_COIN: u64 = 65;
-/// In a snapshot, with a txid for each transaction: 43 where a transaction has many, 70 on a chain of the first years.
-const SNAPSHOT_COIN: u64 = 60;
 /// In the runs of a work folder; and at most, with its place, in the runs of segments, and in the
 /// longer ones that these are merged into where memory is little.
 const RUN_COIN: u64 = 35;
@@ -222,10 +220,9 @@ impl Needs<'_> {
         let set = self.set;
         parts.extend(self.outputs.iter().filter_map(|sink| {
             Some(match sink {
-                SinkArg::Snapshot(path) => {
-                    (&**path, part("the snapshot", set.coins.saturating_mul(SNAPSHOT_COIN)))
+                SinkArg::File(form, path) => {
+                    (&**path, part(form.planned, set.coins.saturating_mul(form.coin_bytes)))
                 }
-                SinkArg::Hints(path) => (&**path, part("hints", set.coins)),
                 SinkArg::Chainstate(path) => (&**path, part("the chainstate", set.chainstate())),
                 SinkArg::Datadir(path) => {
                     let kept = if self.prune { self.blocks.last_bytes } else { self.blocks.bytes };
@@ -288,13 +285,14 @@ pub(crate) fn tell_little_room(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::SNAPSHOT;
 
     #[test]
     fn each_disk_is_told_once_with_all_that_comes_onto_it() {
         let desk = tempfile::tempdir().unwrap();
         let path = |name: &str| desk.path().join(name);
         let outputs = [
-            SinkArg::Snapshot(path("utxo.dat")),
+            SinkArg::File(&SNAPSHOT, path("utxo.dat")),
             SinkArg::Datadir(path("new/er/node")),
             SinkArg::Null,
         ];
@@ -315,7 +313,7 @@ mod tests {
             assert!(disks[0].has_progress() && disks[0].free > 0);
             disks[0].asked()
         };
-        let set = 1_000_000 * (SNAPSHOT_COIN + CHAINSTATE_COIN);
+        let set = 1_000_000 * (SNAPSHOT.coin_bytes + CHAINSTATE_COIN);
         let all = set + 115_000_000_000;
         assert_eq!(needs(PlanWay::Hints, false), all + 1_000_000 * RUN_COIN_MOST);
         assert_eq!(needs(PlanWay::Joins, false), all + 90_000_000_000);

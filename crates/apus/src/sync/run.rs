@@ -3,7 +3,7 @@
 //! Before anything runs it says that a disk may become full, where that can be foreseen. An estimate stops no run. Where the
 //! engine knows what its records take at most, it refuses by itself.
 
-use crate::args::{AggregateArg, HintsArg, SinkArg};
+use crate::args::{AggregateArg, HintsArg, SinkArg, TaskParts};
 use crate::args::{expect_interpreter, verifier};
 use crate::failure::Failure;
 use crate::files::{
@@ -34,10 +34,10 @@ use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::engines::swiftsync::hints::{BitOrder, HintsOptions};
 use apus_sync::peers::{KeptFolder, Peers};
 use apus_sync::{
-    COINS, ConnectOptions, DatadirBlocks, Engine, Event, FolderKind, FolderOutput, HINTS,
-    HintedTask, HintedValidity, HintsInput, INDEX, KEPT, MemoryParts, MergeSyncTask, Observer,
-    Outcome, Output, OutputKind, POSITIONS, Request, RunEnv, Source, Stop, SyncError, Task,
-    UsageError, Warning, draft_of, parent,
+    COINS, ConnectOptions, DatadirBlocks, Event, FolderKind, FolderOutput, HINTS, HintedTask,
+    HintedValidity, HintsInput, INDEX, KEPT, MemoryParts, Observer, Outcome, Output, OutputKind,
+    POSITIONS, Request, RunEnv, Source, Stop, SyncError, Task, UsageError, Warning, draft_of,
+    parent,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -344,15 +344,10 @@ fn task<'a>(
         }));
     }
     let connect = connect.ok_or(SyncError::Usage(UsageError::NothingToConnect))?;
-    Ok(match job.engine {
-        None => Task::Unhinted(connect),
-        Some(Engine::Utxo) => Task::InOrder(connect),
-        Some(Engine::MergeSync) => Task::MergeSync(MergeSyncTask { connect, index }),
-        Some(Engine::Outside(_)) => {
-            let outside = job.outside.ok_or(SyncError::Usage(UsageError::NothingToConnect))?;
-            Task::By(outside.engine)
-        }
-    })
+    let Some(engine) = job.engine else { return Ok(Task::Unhinted(connect)) };
+    let outside = job.outside.map(|outside| outside.engine);
+    let task = (engine.facts().task)(TaskParts { connect, index, outside });
+    task.ok_or(SyncError::Usage(UsageError::NothingToConnect))
 }
 
 /// Commands that say nothing of rules ask whether hints fit blocks, and not whether these are valid.
@@ -439,8 +434,7 @@ pub(super) fn output_paths(sinks: &[SinkArg]) -> Vec<(OutputKind, PathBuf)> {
     sinks
         .iter()
         .filter_map(|sink| match sink {
-            SinkArg::Snapshot(path) => Some((OutputKind::Snapshot, path.clone())),
-            SinkArg::Hints(path) => Some((OutputKind::Hints, path.clone())),
+            SinkArg::File(form, path) => Some((form.kind, path.clone())),
             _ => None,
         })
         .collect()
@@ -462,9 +456,7 @@ pub(super) fn folder_outputs(job: &RunJob<'_>) -> Vec<FolderOutput> {
                 (FolderKind::KeptDatadir, path, false)
             }
             SinkArg::Datadir(path) => (FolderKind::Datadir(job.kept), path, false),
-            SinkArg::Snapshot(_) | SinkArg::Hints(_) | SinkArg::Utreexo(_) | SinkArg::Null => {
-                return None;
-            }
+            SinkArg::File(..) | SinkArg::Utreexo(_) | SinkArg::Null => return None,
         };
         Some(FolderOutput { kind, path: path.clone(), replace })
     };
@@ -501,13 +493,7 @@ pub(super) fn open_output((kind, path): (OutputKind, PathBuf)) -> Output {
 /// tells by itself.
 pub(super) fn warn_of_room(job: &RunJob<'_>, work_path: &Path, observer: &dyn Observer) {
     let JobSource::Files { blocksdir, .. } = &job.source else { return };
-    let way = match (job.engine, job.hints) {
-        (_, Some(_)) => PlanWay::Hints,
-        (None | Some(Engine::MergeSync), None) => PlanWay::Joins,
-        (Some(Engine::Utxo), None) if job.coins.is_some() => PlanWay::InOrderOnServers,
-        (Some(Engine::Utxo), None) => PlanWay::InOrder,
-        (Some(Engine::Outside(_)), None) => return,
-    };
+    let Ok(way) = PlanWay::of(job.engine, job.hints.is_some(), job.coins.is_some()) else { return };
     if job.bridge.is_some() || WorkFolder::has_plan(work_path) {
         return;
     }

@@ -9,9 +9,7 @@ use crate::engines::swiftsync::aggregate::AggregateKind;
 use crate::error::{SyncError, UsageError};
 use crate::folder::at;
 use crate::progress::{Event, Observer};
-use crate::request::{
-    HintedTask, HintedValidity, HintsInput, Output, OutputKind, Request, RunEnv, Stop, Task,
-};
+use crate::request::{HintedTask, HintedValidity, HintsInput, Output, Request, RunEnv, Stop, Task};
 use crate::runs::EachRecord;
 use crate::sink::put::{Put, SetMuHash, SetRecords, Sinks, put_set};
 use crate::sink::{SetInfo, SnapshotSink};
@@ -30,7 +28,7 @@ pub(super) fn write(
     records: impl FnOnce(&mut EachRecord<'_>) -> Result<(), SyncError>,
 ) -> Result<(), SyncError> {
     let options = request.expect_connect()?;
-    let outputs = request.outputs.iter().filter(|output| output.kind != OutputKind::Snapshot);
+    let outputs = request.outputs.iter().filter(|output| !output.kind.takes_coins());
     let outputs: Vec<Output> = outputs.cloned().collect();
     if outputs.is_empty() && !request.wants_commitment() {
         return Ok(());

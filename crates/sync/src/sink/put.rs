@@ -11,13 +11,13 @@ use crate::engines::swiftsync::{CoinTotals, Verdict};
 use crate::error::{InvalidError, IoError, SyncError};
 use crate::folder::{FolderKind, FolderOutput, WrittenFolder, draft_of};
 use crate::progress::{Event, Phase, Progress, stop_if_interrupted};
-use crate::request::{Output, OutputKind, Request, RunEnv, SetHashes, Written};
+use crate::request::{Output, Request, RunEnv, SetHashes, Written};
 use crate::runs::EachRecord;
 use crate::sink::chainstate::ChainstateSink;
 use crate::sink::datadir::KeptSink;
 use crate::sink::datadir::{DatadirSink, DraftWithBlocks, chainstate_folder};
 use crate::sink::set_hash::{SetHash, hash_set, merge_all};
-use crate::sink::{CoinSink, FileDraft, HashSink, SetInfo, SnapshotSink, TotalsSink, Whole};
+use crate::sink::{self, CoinSink, FileDraft, HashSink, SetInfo, TotalsSink, Whole};
 use crate::source::ChainSource;
 use crate::taker::BatchTaker;
 use crate::workdir::plan::RunIdentity;
@@ -58,15 +58,12 @@ pub fn write_out(
         made.inspect_err(|error| forget_damaged(workdir.storage(), error))?;
     }
     let mut drafts = Vec::new();
-    for Output { kind, storage, name } in request.outputs {
-        match kind {
-            OutputKind::Snapshot => {
-                sinks.push(Box::new(SnapshotSink::create(&**storage, name, set)?))
-            }
-            OutputKind::Hints => {
-                let draft = draft_hints(&**storage, name, set.height, workdir, &hints);
-                drafts.push(draft.inspect_err(|error| forget_damaged(workdir.storage(), error))?);
-            }
+    for output @ Output { storage, name, .. } in request.outputs {
+        if let Some(sink) = sink::begin(output, set)? {
+            sinks.push(sink);
+        } else {
+            let draft = draft_hints(&**storage, name, set.height, workdir, &hints);
+            drafts.push(draft.inspect_err(|error| forget_damaged(workdir.storage(), error))?);
         }
     }
     let muhash = SetMuHash::Known(verdict.muhash);

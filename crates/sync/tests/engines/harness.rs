@@ -9,9 +9,9 @@ use apus_sync::chain_index::ChainIndex;
 use apus_sync::commitment::SetCommitment;
 use apus_sync::engines::swiftsync::aggregate::AggregateKind;
 use apus_sync::{
-    ChainEngine, ConnectOptions, DatadirBlocks, Engine, FolderKind, FolderOutput, HintedTask,
-    HintedValidity, HintsInput, Machines, MergeSyncTask, Observer, Outcome, Output, OutputKind,
-    Request, RunEnv, Silent, Source, Stop, SyncError, Task, UseIndex,
+    ChainEngine, ConnectOptions, DatadirBlocks, Engine, EngineTask, FolderKind, FolderOutput,
+    HintedTask, HintedValidity, HintsInput, Machines, MergeSyncTask, Observer, Outcome, Output,
+    OutputKind, Request, RunEnv, Silent, Source, Stop, SyncError, Task, UseIndex,
 };
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{ChainBuilder, Shape};
@@ -154,6 +154,11 @@ pub(crate) struct Job {
     pub(crate) machines: Option<Arc<dyn Machines + Send + Sync>>,
 }
 
+/// The engines that take all blocks of files without hints and keep a set, for tests that every such engine has to pass. What
+/// a job does by them [`Job::task`] says.
+#[allow(dead_code, reason = "not each test that has this file goes over all")]
+pub(crate) const ENGINES: [Engine; 2] = [Engine::Utxo, Engine::MergeSync];
+
 /// Makes a commitment that goes to a folder.
 pub(crate) type NewCommitment = dyn Fn(&Arc<dyn Storage>) -> Box<dyn SetCommitment> + Send + Sync;
 
@@ -266,14 +271,14 @@ impl Job {
                 use_index: UseIndex::IfPresent,
             },
             task: match &outside {
-                Some(engine) => Task::By(&**engine),
+                Some(engine) => Task::By(EngineTask { engine: &**engine, connect: None }),
                 None => self.task(connect),
             },
             leave_witnesses: self.assume_valid.filter(|_| self.leave_witnesses),
             stop: self.stop,
             follow: false,
             commitment: Some(commitment),
-            // Without a set there is a commitment alone.
+            // Of an engine without a set there is a commitment alone.
             outputs: if outside.is_some() { &[] } else { &outputs },
             folders: &self.folders,
             muhash: true,

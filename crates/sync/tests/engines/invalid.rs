@@ -2,9 +2,9 @@
 //! it does, and keeps what came before.
 
 use crate::bad_blocks::{Make, bad_blocks};
-use crate::harness::{Job, Place, World, random_chain};
+use crate::harness::{ENGINES, Job, Place, World, random_chain};
 use apus_chain::KnownBlock;
-use apus_sync::{Engine, ErrorKind, InvalidBlock, InvalidError, SyncError};
+use apus_sync::{ErrorKind, InvalidBlock, InvalidError, SyncError};
 use apus_testkit::blkfile::BlockFiles;
 use apus_testkit::chain::{BlockPlan, ChainBuilder, ScriptKind, utxo_set};
 use apus_testkit::rng::Rng;
@@ -104,7 +104,7 @@ fn of_several_invalid_blocks_the_lowest_is_told() {
             files.blocks(order);
             files
         });
-        for (engine, threads) in [(Engine::Utxo, 1), (Engine::Utxo, 3), (Engine::MergeSync, 2)] {
+        for (engine, threads) in ENGINES.into_iter().flat_map(|it| [(it, 1), (it, 3)]) {
             let job = Job { engine, threads, with_placed: false, ..world.job() };
             expect_invalid(&job.refused(&Place::new()), &bad, height, lower.0);
         }

@@ -4,10 +4,10 @@ use super::{ConnectedSet, Connecting};
 use crate::engines::swiftsync::CoinTotals;
 use crate::error::{IoError, SyncError};
 use crate::progress::stop_if_interrupted;
-use crate::request::{OutputKind, Request};
+use crate::request::Request;
 use crate::runs::{EachRecord, RecordGroup};
 use crate::sink::put::{Put, SetMuHash, SetRecords, put_set};
-use crate::sink::{SnapshotSink, put};
+use crate::sink::{self, put};
 use apus_chain::{CoinAdder, OutPoint};
 use apus_engine::utxo::{CoinBytes, CoinsStore, StoreError};
 
@@ -24,8 +24,8 @@ impl ConnectedSet<'_> {
         let Self { dir, store, set, key, sum, with_blocks, .. } = self;
         let places = put::places(request);
         let mut sinks = put::sinks(request, &**dir, *set, &places, with_blocks.take())?;
-        for output in request.outputs.iter().filter(|output| output.kind == OutputKind::Snapshot) {
-            sinks.push(Box::new(SnapshotSink::create(&*output.storage, &output.name, *set)?));
+        for output in request.outputs {
+            sinks.extend(sink::begin(output, *set)?);
         }
         let put = put_set(
             request,

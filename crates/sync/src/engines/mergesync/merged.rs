@@ -8,11 +8,11 @@ use crate::engines::swiftsync::CoinTotals;
 use crate::engines::swiftsync::hints::HintsWriter;
 use crate::error::{StorageResult, SyncError};
 use crate::progress::stop_if_interrupted;
-use crate::request::{Output, OutputKind, Request, Source};
+use crate::request::{Output, Request, Source};
 use crate::runs::{CoinsForm, KeyRange, MergeBudget, PlacesForm, Runs, merge_runs};
 use crate::sink::put::{KnownOfSet, Put, SetMuHash, SetRecords, put_set};
 use crate::sink::set_hash::SetHash;
-use crate::sink::{FileDraft, HashSink, SetInfo, SnapshotSink, put};
+use crate::sink::{self, FileDraft, HashSink, SetInfo, put};
 use crate::source::ChainSource;
 use crate::workdir::RunInfo;
 use apus_chain::Height;
@@ -50,12 +50,10 @@ impl MergedSet<'_> {
             self.commit(request, commitment, count)?;
         }
         let mut drafts = Vec::new();
-        for output @ Output { storage, name, .. } in request.outputs {
-            match output.kind {
-                OutputKind::Snapshot => {
-                    sinks.push(Box::new(SnapshotSink::create(&**storage, name, set)?));
-                }
-                OutputKind::Hints => drafts.push(self.draft_hints(request, output)?),
+        for output in request.outputs {
+            match sink::begin(output, set)? {
+                Some(sink) => sinks.push(sink),
+                None => drafts.push(self.draft_hints(request, output)?),
             }
         }
         let bytes = self.joined.coin_bytes();
@@ -137,7 +135,7 @@ pub fn hash_beside<T>(
     work: impl FnOnce() -> Result<T, SyncError>,
 ) -> Result<(T, Option<SetHash>), SyncError> {
     let are_written = !request.folders.is_empty()
-        || request.outputs.iter().any(|output| output.kind == OutputKind::Snapshot);
+        || request.outputs.iter().any(|output| output.kind.takes_coins());
     // With peers blocks above are connected, and the set becomes another one.
     let goes_on = matches!(request.source, Source::Peers(_));
     // Where machines share the run, this one waits for them meanwhile.
