@@ -1,7 +1,7 @@
 //! SHA-256 and SHA-512/256 of many independent messages at once, and the arithmetic of MuHash3072,
 //! by the fastest kernel of the machine.
 //!
-//! - [`Sha256`], [`sha256`], [`sha256d`]: one message.
+//! - [`Sha256`], [`sha256()`], [`sha256d`]: one message.
 //! - [`sha256_many`]: many messages, each a [`Message`] in up to three pieces.
 //! - [`sha256d_many`]: the same twice, as in the ids of transactions.
 //! - [`sha256d_pairs`]: one level of a merkle tree.

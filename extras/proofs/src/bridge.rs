@@ -1,4 +1,4 @@
-//! [`Bridge`]: the forest of all coins, block by block, and the proofs of what each block spends, in files of ranges.
+//! `Bridge`: the forest of all coins, block by block, and the proofs of what each block spends, in files of ranges.
 //!
 //! It takes blocks that were judged, in ascending height, with what each spends and adds, and only what depends on the
 //! blocks below is done here. Proofs go into a draft. Where its range ends the draft is made durable and gets its

@@ -5,7 +5,7 @@
 //! parts found; every transaction has an id to hash, every block a tree over the ids, and a second
 //! one where it commits to witnesses and scripts are not assumed valid; every coin that was spent goes into the aggregate twice. The
 //! chain says exactly how much of each there is ([`count`]), and the machine how fast each goes
-//! alone, at best, in the fastest code that there is here ([`MachineMeasure`], [`kernel_rates`]). The floor
+//! alone, at best, in the fastest code that there is here (`MachineMeasure`, `kernel_rates`). The floor
 //! is the sum of amounts over rates. It moves when that code gets faster: it says how far a run is
 //! from its own parts, not from what the silicon could do in other hands.
 //!

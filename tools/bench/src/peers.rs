@@ -1,7 +1,7 @@
 //! `apus-bench peers`: blocks from nodes on this machine.
 //!
 //! Nodes hand out a generated chain on ports of 127.0.0.1, over lines as good or bad as is wanted
-//! ([`line`](mod@apus_testkit::line)). In turns, each a process of its own: a bare reader ([`reader`]) that throws all blocks
+//! ([`line`](mod@apus_testkit::line)). In turns, each a process of its own: a bare reader (`reader`) that throws all blocks
 //! away, `apus sync`, and Bitcoin Core from nothing. All three and the nodes share the machine's
 //! cores, so ratios between them say more than times.
 //!

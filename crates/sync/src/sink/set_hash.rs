@@ -1,4 +1,4 @@
-//! [`hash_set`]: `hash_serialized_3` of a set that nothing else takes, on all threads.
+//! `hash_set`: `hash_serialized_3` of a set that nothing else takes, on all threads.
 //!
 //! It is one chain of compressions, of which each needs the one before. But most of the work is to read runs, to merge
 //! them, and to make of each coin what is hashed. Threads do that for one part of the keys after the other, and
