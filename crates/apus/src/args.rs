@@ -14,7 +14,8 @@ pub(crate) use files::{
 };
 pub(crate) use node::{NodeArgs, PlanArgs, ReindexArgs, VerifyArgs};
 pub(crate) use sync::{
-    AssumeArgs, AssumeValidArg, BlocksArg, EngineArg, EngineFacts, PeerArgs, SyncArgs, TaskParts,
+    AssumeArgs, AssumeValidArg, BlocksArg, EngineArg, EngineFacts, PeerArgs, PlanWay, SyncArgs,
+    TaskParts,
 };
 #[cfg(feature = "utreexo")]
 pub(crate) use values::ProofsArg;

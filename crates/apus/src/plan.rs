@@ -7,10 +7,10 @@
 mod needs;
 mod sample;
 
-pub(crate) use needs::{Needs, PlanWay, SetSize, tell_little_room};
+pub(crate) use needs::{Needs, SetSize, tell_little_room};
 pub(crate) use sample::BlocksSize;
 
-use crate::args::{EngineArg, PlanArgs, SinkArg};
+use crate::args::{EngineArg, PlanArgs, PlanWay, SinkArg};
 use crate::args::{expect_engine_takes, expect_undo_data, verifier};
 use crate::course::duration;
 use crate::failure::{Failure, IO};

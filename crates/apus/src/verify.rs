@@ -1,6 +1,6 @@
 //! `apus verify`: whether what a node believes is true.
 
-use crate::args::{AssumeArgs, AssumeValidArg, SNAPSHOT, SinkArg, VerifyArgs};
+use crate::args::{AssumeArgs, AssumeValidArg, PlanWay, SNAPSHOT, SinkArg, VerifyArgs};
 use crate::args::{expect_interpreter, verifier};
 use crate::course::{RunWay, Writes, expected};
 use crate::failure::{Failure, IO};
@@ -8,7 +8,7 @@ use crate::files::bytes_in;
 use crate::files::{expect_apart, expect_not_in, expect_writable};
 use crate::machine::{Machine, clock, cpu_seconds, rss_peak_bytes, threads, watch_signals};
 use crate::node::{NodeFolders, expect_folders};
-use crate::plan::{self, BlocksSize, Needs, SetSize};
+use crate::plan::{BlocksSize, Needs, SetSize};
 use crate::print;
 use crate::render::{Renderer, RunRecord, Watch};
 use crate::report::{
@@ -157,7 +157,7 @@ fn expect_room(
     let copy = [SinkArg::File(&SNAPSHOT, work.join("coins.dat"))];
     let needs = Needs {
         blocks: BlocksSize::of_size(block_bytes),
-        way: plan::PlanWay::Hints,
+        way: PlanWay::Hints,
         set: SetSize::of_chainstate(bytes_in(&folder.join("chainstate"))),
         outputs: &copy,
         prune: false,
@@ -427,7 +427,7 @@ mod tests {
         let copy = [SinkArg::File(&SNAPSHOT, workdir.join("coins.dat"))];
         let needs = |coins, block_bytes| Needs {
             blocks: BlocksSize::of_size(block_bytes),
-            way: plan::PlanWay::Hints,
+            way: PlanWay::Hints,
             set: SetSize { coins },
             outputs: &copy,
             prune: false,

@@ -8,7 +8,6 @@ use super::{AggregateArgs, ConnectArgs, HintsArg, RunArgs, SinkArg};
 use crate::coins::CoinsArgs;
 use crate::course::RunWay;
 use crate::failure::Failure;
-use crate::plan::PlanWay;
 use apus_chain::{BlockHash, Network, Params};
 use apus_sync::chain_index::ChainIndex;
 use apus_sync::engines::swiftsync::hints::BitOrder;
@@ -282,6 +281,19 @@ pub(crate) enum EngineArg {
     /// set: --out utreexo:FILE and null alone
     #[cfg(feature = "utreexo")]
     Utreexo,
+}
+
+/// How a run computes the set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PlanWay {
+    /// By hints, in any order. The surviving coins are on disk until they are merged.
+    Hints,
+    /// Without hints, in any order. What blocks make and spend is on disk until it is joined.
+    Joins,
+    /// In order, by the engine `utxo`. The set is on disk, and as much of it in memory as fits.
+    InOrder,
+    /// The same with the set on servers.
+    InOrderOnServers,
 }
 
 /// What the program knows of an engine.

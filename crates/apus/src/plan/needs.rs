@@ -2,7 +2,7 @@
 
 use super::is_main;
 use super::sample::{BlocksSample, BlocksSize};
-use crate::args::{HintsArg, SinkArg};
+use crate::args::{HintsArg, PlanWay, SinkArg};
 use crate::failure::Failure;
 use crate::files::nearest;
 use crate::report::bytes;
@@ -109,19 +109,6 @@ impl SetSize {
     pub(crate) fn on_servers(self) -> u64 {
         self.coins.saturating_mul(SERVERS_COIN)
     }
-}
-
-/// How a run computes the set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PlanWay {
-    /// By hints, in any order. The surviving coins are on disk until they are merged.
-    Hints,
-    /// Without hints, in any order. What blocks make and spend is on disk until it is joined.
-    Joins,
-    /// In order, by the engine `utxo`. The set is on disk, and as much of it in memory as fits.
-    InOrder,
-    /// The same with the set on servers.
-    InOrderOnServers,
 }
 
 /// What a run takes disk for.

@@ -3,7 +3,7 @@
 //! Before anything runs it says that a disk may become full, where that can be foreseen. An estimate stops no run. Where the
 //! engine knows what its records take at most, it refuses by itself.
 
-use crate::args::{AggregateArg, HintsArg, SinkArg, TaskParts};
+use crate::args::{AggregateArg, HintsArg, PlanWay, SinkArg, TaskParts};
 use crate::args::{expect_interpreter, verifier};
 use crate::failure::Failure;
 use crate::files::{
@@ -14,7 +14,7 @@ use crate::machine::{clock, threads, watch_signals};
 use crate::making::{Making, roots_files};
 use crate::node::expect_first_blocks;
 use crate::peers;
-use crate::plan::{BlocksSize, Needs, PlanWay, SetSize, tell_little_room};
+use crate::plan::{BlocksSize, Needs, SetSize, tell_little_room};
 use crate::print;
 use crate::render::{Renderer, RunRecord, Watch};
 use crate::report::{
