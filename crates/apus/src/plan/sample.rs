@@ -24,11 +24,11 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Of so many blocks at the end the engine `utxo` keeps undo data in its store.
+/// Blocks at the end of which the engine `utxo` keeps undo data in its store.
 const UNDO_BLOCKS: u64 = 1008;
 
-/// So many blocks at the end a pruned data directory keeps.
-const LAST_BLOCKS: u64 = 288;
+/// Blocks at the end that a pruned data directory keeps.
+const LAST_BLOCKS: u64 = apus_sync::LAST_BLOCKS as u64;
 
 /// No block is larger.
 const LARGEST_BLOCK: u64 = 4_000_000;

@@ -33,7 +33,6 @@ use super::{CoinsStore, EachCoin, Flush, StoreError, UndoRecord, each_once, stor
 use crate::coin::CoinBytes;
 use crate::connect::UndoBytes;
 use apus_chain::{BlockHash, Height, KnownBlock, Network, OutPoint};
-use folder::damaged;
 use keys::StoredTip;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -129,7 +128,7 @@ impl DiskStore {
     }
 
     fn strange(&self, what: &str) -> StoreError {
-        damaged(&self.0.place, format!("{what} under a key that is none"))
+        StoreError::damaged(&self.0.place, format!("{what} under a key that is none"))
     }
 }
 
@@ -141,7 +140,9 @@ struct UndoChange<'a> {
 
 fn read_tip(tree: &CoinsTree, place: &str) -> Result<Option<StoredTip>, StoreError> {
     let Some(bytes) = tree.get(&keys::TIP)? else { return Ok(None) };
-    StoredTip::read(&bytes).map(Some).ok_or_else(|| damaged(place, "its tip cannot be read"))
+    StoredTip::read(&bytes)
+        .map(Some)
+        .ok_or_else(|| StoreError::damaged(place, "its tip cannot be read"))
 }
 
 impl CoinsStore for DiskStore {
@@ -173,7 +174,7 @@ impl CoinsStore for DiskStore {
     fn undo(&self, block: &BlockHash) -> Result<Option<Vec<u8>>, StoreError> {
         let Some(height) = self.0.tree.get(&keys::undo_height(block))? else { return Ok(None) };
         let height: Height = keys::height(&height)
-            .ok_or_else(|| damaged(&self.0.place, "a height cannot be read"))?;
+            .ok_or_else(|| StoreError::damaged(&self.0.place, "a height cannot be read"))?;
         let bytes = self.0.tree.get(&keys::undo(&KnownBlock { height, hash: *block }))?;
         Ok(bytes.map(|bytes| bytes.to_vec()))
     }

@@ -35,7 +35,7 @@ const HEADER_BYTES_MAX: u64 = 4096;
 pub(super) fn lock(folder: &Path) -> Result<FolderLock, StoreError> {
     let path = folder.join(LOCK);
     FolderLock::try_take(&path)
-        .map_err(|error| io_error(&path.display().to_string(), &error))?
+        .map_err(|error| StoreError::io(&path.display().to_string(), &error))?
         .ok_or_else(|| StoreError::InUse { place: folder.display().to_string() })
 }
 
@@ -50,7 +50,7 @@ pub(super) fn write_header(
     bytes.extend_from_slice(&form.format.to_le_bytes());
     bytes.extend_from_slice(&network.magic());
     bytes.extend_from_slice(&sha256(&bytes));
-    write_atomically(storage, HEADER, &bytes).map_err(|error| io_error(place, &error))
+    write_atomically(storage, HEADER, &bytes).map_err(|error| StoreError::io(place, &error))
 }
 
 /// Reads that file; false where the folder is new. Refuses folders that are something else.
@@ -60,7 +60,7 @@ pub(super) fn read_header(
     form: FolderForm,
     network: Network,
 ) -> Result<bool, StoreError> {
-    let failed = |error: io::Error| io_error(place, &error);
+    let failed = |error: io::Error| StoreError::io(place, &error);
     let names = storage.names().map_err(failed)?;
     if !names.iter().any(|name| name == HEADER) {
         let draft = format!("{HEADER}.tmp");
@@ -72,7 +72,7 @@ pub(super) fn read_header(
     }
     let bytes = match read_whole(storage, HEADER, HEADER_BYTES_MAX) {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            return Err(damaged(place, format!("its file `{HEADER}` is too long")));
+            return Err(StoreError::damaged(place, format!("its file `{HEADER}` is too long")));
         }
         other => other.map_err(failed)?,
     };
@@ -86,7 +86,8 @@ fn check_header(
     form: FolderForm,
     network: Network,
 ) -> Result<(), StoreError> {
-    let torn = || damaged(place, format!("its file `{HEADER}` is not what was written"));
+    let torn =
+        || StoreError::damaged(place, format!("its file `{HEADER}` is not what was written"));
     let (said, digest) = bytes.split_last_chunk::<DIGEST_BYTES>().ok_or_else(torn)?;
     if sha256(said) != *digest {
         return Err(torn());
@@ -106,12 +107,4 @@ fn check_header(
         }
         None => Err(torn()),
     }
-}
-
-pub(super) fn damaged(place: &str, what: impl Into<String>) -> StoreError {
-    StoreError::Damaged { place: place.to_owned(), what: what.into() }
-}
-
-pub(super) fn io_error(place: &str, error: &io::Error) -> StoreError {
-    StoreError::Io { place: place.to_owned(), error: error.to_string() }
 }

@@ -3,7 +3,7 @@
 //! The entry under [`PLACE`](OpenedStore::PLACE) says at which block the store is: it comes with the first batch. So a tree that has it, in a
 //! folder without a header, has lost something.
 
-use super::folder::{self, FolderForm, damaged, io_error};
+use super::folder::{self, FolderForm};
 use super::merger::Merger;
 use super::tree::{self, CoinsTree, Entry, TreeBatch};
 use super::{DiskOptions, StoreError};
@@ -42,7 +42,7 @@ impl OpenedStore {
         options: DiskOptions,
     ) -> Result<Self, StoreError> {
         let place = folder.display().to_string();
-        let failed = |error| io_error(&place, &error);
+        let failed = |error| StoreError::io(&place, &error);
         // The library makes files as the system does: what closes them to others is the folder.
         create_private_dir(folder).map_err(failed)?;
         let storage = DirStorage::private(folder);
@@ -56,7 +56,7 @@ impl OpenedStore {
         if !known {
             if tree.get(&Self::PLACE)?.is_some() {
                 let what = format!("its file `{}` is missing", folder::HEADER);
-                return Err(damaged(&place, what));
+                return Err(StoreError::damaged(&place, what));
             }
             storage.sync_names().map_err(failed)?;
             folder::write_header(&storage, &place, form, network)?;

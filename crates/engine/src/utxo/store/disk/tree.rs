@@ -4,8 +4,7 @@
 //! once: it has no journal, and nothing is in its memory that is not on disk. What makes a batch
 //! count is one rename of the file `current`, after all that it leads to is durable.
 
-use super::folder::{damaged, io_error};
-use super::{DiskOptions, StoreError, folder};
+use super::{DiskOptions, StoreError};
 use lsm_tree::checksum::ChecksummedWriter;
 use lsm_tree::compaction::Leveled;
 use lsm_tree::compaction::filter::{CompactionFilter, Context, Factory, ItemAccessor, Verdict};
@@ -163,7 +162,7 @@ fn config(
 /// that there is a list where there must be one.
 fn check_pointer(path: &Path, place: &str, new: bool) -> Result<(), StoreError> {
     let pointer = path.join(lsm_tree::file::CURRENT_VERSION_FILE);
-    let failed = |error: io::Error| io_error(place, &error);
+    let failed = |error: io::Error| StoreError::io(place, &error);
     if !pointer.try_exists().map_err(failed)? {
         let tables = path.join(lsm_tree::file::TABLES_FOLDER);
         let empty = match fs::read_dir(&tables) {
@@ -173,11 +172,11 @@ fn check_pointer(path: &Path, place: &str, new: bool) -> Result<(), StoreError> 
         };
         return match new && empty {
             true => Ok(()),
-            false => Err(damaged(place, "the list of its tables is missing")),
+            false => Err(StoreError::damaged(place, "the list of its tables is missing")),
         };
     }
     let bytes = fs::read(&pointer).map_err(failed)?;
-    let wrong = || damaged(place, "the list of its tables is not what was written");
+    let wrong = || StoreError::damaged(place, "the list of its tables is not what was written");
     let (id, rest) = bytes.split_first_chunk().ok_or_else(wrong)?;
     let (checksum, kind) = rest.split_first_chunk().ok_or_else(wrong)?;
     let list = match fs::read(path.join(format!("v{}", u64::from_le_bytes(*id)))) {
@@ -195,10 +194,10 @@ fn guarded<T>(place: &str, act: impl FnOnce() -> lsm_tree::Result<T>) -> Result<
     match catch_unwind(AssertUnwindSafe(act)) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(lsm_tree::Error::Io(error))) if !is_damage(error.kind()) => {
-            Err(io_error(place, &error))
+            Err(StoreError::io(place, &error))
         }
-        Ok(Err(error)) => Err(damaged(place, format!("its tables: {error}"))),
-        Err(_) => Err(damaged(place, "its tables are such that reading them stopped")),
+        Ok(Err(error)) => Err(StoreError::damaged(place, format!("its tables: {error}"))),
+        Err(_) => Err(StoreError::damaged(place, "its tables are such that reading them stopped")),
     }
 }
 
@@ -234,7 +233,7 @@ impl CompactionFilter for TreeStop {
 
 /// Removes what a crash left of files that were being replaced.
 pub(super) fn remove_drafts(path: &Path, place: &str) -> Result<(), StoreError> {
-    let failed = |error: io::Error| folder::io_error(place, &error);
+    let failed = |error: io::Error| StoreError::io(place, &error);
     let entries = match fs::read_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         other => other.map_err(failed)?,
